@@ -1,0 +1,141 @@
+# What a newcomer runs; `make` alone lists it. A Rust toolchain, Python 3.11 or newer, make and the package
+# registries are enough: the rest goes into .venv, .cache, dist, out and target, which `make clean` removes.
+#
+# Each step leaves a stamp in .venv that is older than what it was made from when it must run again, so that
+# a second `make test` builds nothing.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DENY_VERSION := 0.20.2
+DENY := .cache/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+# pyo3 is compiled again whenever these change, so they are the same for cargo and for maturin.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PYO3_BUILD_EXTENSION_MODULE := 1
+
+# Folders are among the sources so that a deleted file counts as a change.
+SOURCES := Cargo.toml Cargo.lock pyproject.toml requirements/build.txt $(shell find crates proto python \
+	-name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.proto' \
+	-o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
+PYTHON_SOURCES := $(wildcard python tests/python examples benches)
+
+##@ Use
+
+.PHONY: demo
+demo: .venv/.wheel .venv/.demo ## Train from slow storage with and without Hotset (DATA=folder: your images)
+	$(BIN)/python -m examples.demo $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+.PHONY: wheel
+wheel: .venv/.wheel ## Build the Python wheel into dist/ and install it into .venv
+	@ls -l dist/*.whl
+
+.PHONY: bench
+bench: .venv/.wheel .venv/.bench redis ## Measure the hit path beside the page cache and Redis
+	$(BIN)/python benches/hit_path.py $(ARGS)
+
+##@ Develop
+
+.PHONY: test
+test: .venv/.wheel ## Run all Rust and Python tests and print their counts
+	@.ci/test
+
+.PHONY: lint
+lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licences
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	$(BIN)/ruff check $(PYTHON_SOURCES)
+	$(BIN)/ruff format --check $(PYTHON_SOURCES)
+	$(BIN)/mypy python/hotset $(wildcard examples/demo)
+	$(BIN)/python -m mypy.stubtest hotset._core --allowlist <(echo hotset._core.__all__) # pyo3 adds it
+	@echo "lint: all clean"
+
+.PHONY: deny
+deny: $(DENY) ## Check licences, banned crates and sources of all dependencies
+	$(DENY) --log-level error check licenses bans sources
+
+.PHONY: ci
+ci: ## Tests, then all checks, as CI runs them
+	@.ci/run
+
+.PHONY: fmt
+fmt: .venv/.requirements ## Format Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix --quiet $(PYTHON_SOURCES)
+	$(BIN)/ruff format $(PYTHON_SOURCES)
+
+.PHONY: clean
+clean: ## Remove everything that was built, downloaded or measured
+	rm -rf .venv .cache dist out target .pytest_cache .mypy_cache .ruff_cache
+	find python tests examples benches -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- the environment -------------------------------------------------------------------------------------
+
+.venv/.created:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install a Rust toolchain first" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than 3.11: make PYTHON=<a newer one>" >&2; exit 1; }
+	@if [ ! -x $(BIN)/python ]; then \
+		if $(PYTHON) -c 'import torch' 2>/dev/null; then site=--system-site-packages; else site=; fi; \
+		$(PYTHON) -m venv $$site .venv; \
+	fi
+	@touch $@
+
+# A torch that the base Python has is kept, with the torchvision that fits it.
+.venv/.torch: .venv/.created requirements/torch.txt
+	@if $(BIN)/python -c 'import torch, torchvision' 2>/dev/null; then \
+		:; \
+	elif $(BIN)/python -c 'import torch' 2>/dev/null; then \
+		$(INSTALL) torchvision "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__)')"; \
+	else \
+		echo "installing torch (once; some minutes)"; \
+		$(INSTALL) -r requirements/torch.txt; \
+	fi
+	@touch $@
+
+.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt
+	@echo "installing what build and tests need"
+	@$(INSTALL) -r requirements/build.txt -r requirements/test.txt
+	@touch $@
+
+.venv/.demo .venv/.bench: .venv/.%: requirements/%.txt requirements/test.txt .venv/.requirements
+	@echo "installing what make $* needs"
+	@$(INSTALL) -r $<
+	@touch $@
+
+.venv/.wheel: .venv/.requirements $(SOURCES)
+	@rm -rf dist
+	$(BIN)/maturin build --release --out dist
+	@$(INSTALL) --force-reinstall --no-deps dist/*.whl
+	@touch $@
+
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (once; about a minute)"
+	@cargo install cargo-deny --version $(DENY_VERSION) --locked --debug --quiet \
+		--root .cache/cargo-deny-$(DENY_VERSION) --target-dir .cache/cargo-deny-target
+	@rm -rf .cache/cargo-deny-target
+
+.PHONY: redis
+redis:
+	@command -v redis-server >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing redis-server"; \
+			apt-get install --yes --quiet=2 redis-server >/dev/null \
+				|| { apt-get update --quiet=2 && apt-get install --yes --quiet=2 redis-server >/dev/null; }; \
+		else \
+			echo "redis-server is missing: install it (Debian: apt-get install redis-server)" >&2; exit 1; \
+		fi; }

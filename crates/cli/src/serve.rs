@@ -1,0 +1,140 @@
+//! `hotset serve`.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hotset_core::bytes::{Amount, human};
+use hotset_core::{Error, Result};
+use hotset_engine::machine_memory;
+use hotset_server::{Options, Server};
+use tracing_subscriber::EnvFilter;
+
+use crate::place;
+use crate::settings::Settings;
+
+/// Reads in flight when nobody says otherwise: enough to hide a few milliseconds of latency.
+const CONCURRENCY: usize = 32;
+
+/// Run one cache for all trainings of this user on this host.
+///
+/// Trainings started afterwards find it by themselves. It keeps the samples of all jobs in shared memory, up to
+/// --memory, and reads from storage with at most --concurrency requests at a time. It ends on Ctrl-C or SIGTERM.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hotset serve                              # as much memory as jobs ask for, within the machine's
+  hotset serve --memory 40% --concurrency 64
+  hotset serve --config /etc/hotset.toml    # the same names: memory = \"40%\"")]
+pub(crate) struct Serve {
+    /// Where to listen [default: server.sock in $HOTSET_RUNTIME_DIR, $XDG_RUNTIME_DIR/hotset or /tmp/hotset-UID]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The most that all jobs may keep together: bytes (8GiB) or a share of this machine's memory (40%)
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Storage reads in flight at a time [default: 32]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// How often a read that failed in passing is tried again [default: 5]
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// Seconds for which a job's cache stays after its last process has gone [default: 10]
+    #[arg(long, value_name = "SECONDS")]
+    linger: Option<u64>,
+    /// Where listings are kept between runs [default: listings in $HOTSET_CACHE_DIR or ~/.cache/hotset]
+    #[arg(long, value_name = "DIRECTORY")]
+    listings: Option<PathBuf>,
+    /// What to log to standard error: error, warn, info, debug or trace, also by module
+    #[arg(long, env = "HOTSET_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// A TOML file with any of these settings; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Work for the given processes alone, ignore Ctrl-C, and end after them
+    #[arg(long, hide = true)]
+    embedded: bool,
+    #[arg(long, hide = true, value_name = "PID")]
+    watch: Vec<u32>,
+    /// Write `ready` or an error to this descriptor
+    #[arg(long, hide = true, value_name = "FD")]
+    ready_fd: Option<RawFd>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<()> {
+        // SAFETY: the descriptor was made for this process and named on its command line; nobody else here
+        // knows its number.
+        let mut ready = self.ready_fd.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let bound = self.bind();
+        if let Some(ready) = &mut ready {
+            let said = match &bound {
+                Ok(_) => "ready\n".to_owned(),
+                Err(error) => format!("{}\n", error.to_string().replace('\n', " ")),
+            };
+            // Whoever started us may have gone meanwhile; the watch will notice.
+            let _ = ready.write_all(said.as_bytes());
+        }
+        drop(ready);
+        bound?.run()
+    }
+
+    fn bind(&self) -> Result<Server> {
+        let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        let log = self.log.clone().or(file.log).unwrap_or_else(|| self.usual_log().to_owned());
+        let filter = EnvFilter::try_new(&log)
+            .map_err(|error| Error::invalid(format!("`log` cannot be `{log}`: {error}")))?;
+        // A second server in one process keeps the first one's log.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let socket = match self.socket.clone().or(file.socket) {
+            Some(socket) => socket,
+            None => {
+                place::prepare(&place::runtime())?;
+                place::runtime().join("server.sock")
+            }
+        };
+        let memory = self.memory.clone().or(file.memory);
+        let options = Options {
+            socket,
+            embedded: self.embedded,
+            watch: self.watch.clone(),
+            memory: memory.as_deref().map(share_of_machine).transpose()?,
+            concurrency: at_least_one(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
+            retries: self.retries.or(file.retries).unwrap_or(5),
+            linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
+            listings: self.listings.clone().or(file.listings).or_else(place::listings),
+        };
+        Server::bind(options)
+    }
+
+    /// A private server speaks up only when a person should act.
+    fn usual_log(&self) -> &'static str {
+        if self.embedded { "warn" } else { "info" }
+    }
+}
+
+fn at_least_one(concurrency: usize) -> Result<usize> {
+    if concurrency == 0 {
+        return Err(Error::invalid("`concurrency` is 0: nothing could be read; give at least 1"));
+    }
+    Ok(concurrency)
+}
+
+/// The bytes that jobs may keep, so that they and the reserve beside them fit what was given.
+fn share_of_machine(text: &str) -> Result<u64> {
+    let machine = machine_memory();
+    let amount: Amount =
+        text.parse().map_err(|error: Error| Error::invalid(format!("`memory`: {}", error.message)))?;
+    let given = amount.of(machine);
+    if given > machine {
+        return Err(Error::invalid(format!(
+            "`memory` is {} but this machine (or its control group) has {}",
+            human(given),
+            human(machine)
+        )));
+    }
+    Ok(given / 8 * 7)
+}

@@ -1,0 +1,50 @@
+//! The settings file of `hotset serve`.
+//!
+//! TOML with the names of the flags; a flag on the command line wins over the file.
+
+use std::path::{Path, PathBuf};
+
+use hotset_core::{Error, Result};
+use serde::Deserialize;
+
+/// What a settings file may say.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) memory: Option<String>,
+    pub(crate) concurrency: Option<usize>,
+    pub(crate) retries: Option<u32>,
+    pub(crate) linger: Option<u64>,
+    pub(crate) listings: Option<PathBuf>,
+    pub(crate) log: Option<String>,
+}
+
+impl Settings {
+    /// Reads a settings file.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::invalid(format!("cannot read the settings file `{shown}`: {error}")))?;
+        toml::from_str(&text)
+            .map_err(|error| Error::invalid(format!("in the settings file `{shown}`: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_flags_say_and_a_misspelt_name_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("hotset.toml");
+        std::fs::write(&path, "memory = \"8GiB\"\nconcurrency = 64\n").unwrap();
+        let settings = Settings::read(&path).unwrap();
+        assert_eq!(settings.memory.as_deref(), Some("8GiB"));
+        assert_eq!(settings.concurrency, Some(64));
+        std::fs::write(&path, "memroy = \"8GiB\"\n").unwrap();
+        let error = Settings::read(&path).unwrap_err();
+        assert!(error.message.contains("memroy") && error.message.contains("memory"), "{error}");
+    }
+}

@@ -1,0 +1,114 @@
+//! `hotset stats`.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hotset_core::{Error, Result};
+use hotset_wire::Client;
+use hotset_wire::proto::{GetStats, Stats as Answer};
+use serde::Serialize;
+
+use crate::{place, table};
+
+/// How long a server has to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Show what servers and jobs of this host do.
+///
+/// Every serving is a hit (no storage read was made for it) or a read of its own. `late` counts servings that a
+/// reader waited for, `wait` how long batches waited in all.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hotset stats                # the last epochs of every job, of every server of this user
+  hotset stats --watch        # again every two seconds
+  hotset stats --json | jq '.[0].jobs[0].epochs[-1]'")]
+pub(crate) struct Stats {
+    /// The server's socket [default: all of this user's]
+    #[arg(long, env = "HOTSET_SERVER", value_name = "PATH")]
+    server: Option<PathBuf>,
+    /// This job alone
+    #[arg(long, value_name = "NAME", default_value = "")]
+    job: String,
+    /// Print JSON: a list with one object for each server
+    #[arg(long)]
+    json: bool,
+    /// Print again every so many seconds [default: 2] until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    watch: Option<f64>,
+    /// Epochs to show of each job
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    epochs: usize,
+}
+
+/// One server's answer, and where it was asked.
+#[derive(Serialize)]
+pub(crate) struct Found {
+    pub(crate) socket: String,
+    #[serde(flatten)]
+    pub(crate) stats: Answer,
+}
+
+impl Stats {
+    pub(crate) fn run(self) -> Result<()> {
+        let Some(seconds) = self.watch else { return self.print(false) };
+        let pause =
+            Duration::try_from_secs_f64(seconds).ok().filter(|pause| !pause.is_zero()).ok_or_else(|| {
+                Error::invalid(format!("`watch` is {seconds}: give a number of seconds above 0"))
+            })?;
+        loop {
+            self.print(std::io::stdout().is_terminal() && !self.json)?;
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn print(&self, clear: bool) -> Result<()> {
+        let found = self.ask()?;
+        let mut text = if self.json {
+            serde_json::to_string(&found)
+                .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?
+        } else {
+            table::render(&found, self.epochs)
+        };
+        text.push('\n');
+        if clear {
+            text.insert_str(0, "\x1b[2J\x1b[H");
+        }
+        // A reader that closed the pipe has seen enough.
+        let mut out = std::io::stdout();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        Ok(())
+    }
+
+    /// Asks the named server, or every one of this user that answers.
+    fn ask(&self) -> Result<Vec<Found>> {
+        if let Some(server) = &self.server {
+            return Ok(vec![self.ask_one(server)?]);
+        }
+        let directory = place::runtime();
+        let mut sockets: Vec<PathBuf> = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+            Err(_) => Vec::new(),
+        };
+        sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        sockets.sort();
+        let found: Vec<Found> = sockets.iter().filter_map(|socket| self.ask_one(socket).ok()).collect();
+        if found.is_empty() && self.watch.is_none() {
+            return Err(Error::unavailable(format!(
+                "no server of yours runs (looked in `{}`): start a training or `hotset serve`, or give `--server`",
+                directory.display()
+            )));
+        }
+        Ok(found)
+    }
+
+    fn ask_one(&self, socket: &std::path::Path) -> Result<Found> {
+        let mut tick = || Ok(());
+        // Nobody is to be watched on our account: process 0 is none.
+        let client = Client::connect(socket, 0, PATIENCE, &mut tick)?;
+        let stats = client.stats(GetStats { job: self.job.clone() }, PATIENCE, &mut tick)?;
+        Ok(Found { socket: socket.display().to_string(), stats })
+    }
+}

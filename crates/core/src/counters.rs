@@ -1,0 +1,138 @@
+//! What is counted, for each job and epoch, everywhere.
+//!
+//! Every serving is exactly one of `hit` (no storage read was made for it), `packed` (its bytes came in a
+//! package) and `single` (a read of its own, prefetched or not), so `served = hit + packed + single`. How
+//! long readers waited is kept as a histogram whose buckets grow by an eighth, so that percentiles cost no
+//! memory that grows with the run.
+
+/// The counters of one job and epoch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counters {
+    /// Slots of the plan, all ranks together.
+    pub planned: u64,
+    /// Servings for which no storage read was made.
+    pub hit: u64,
+    /// Servings whose bytes came in a package.
+    pub packed: u64,
+    /// Servings with a read of their own.
+    pub single: u64,
+    /// Slots in which the plan serves another id than the one selected.
+    pub substituted: u64,
+    /// Different ids served.
+    pub distinct: u64,
+    /// Samples fetched from storage.
+    pub storage_reads: u64,
+    /// Samples fetched for other reasons than a serving.
+    pub other_reads: u64,
+    /// Requests made to storage, repeated ones included.
+    pub storage_requests: u64,
+    /// Bytes that came from storage.
+    pub storage_bytes: u64,
+    /// Servings whose sample the policy keeps but whose bytes were lost in a restart; inside `single`.
+    pub refill: u64,
+    /// Slots that no reader asked for.
+    pub abandoned: u64,
+    /// Batches answered from memory of their own, because the arena had no room.
+    pub spilled: u64,
+    /// Servings that a reader waited for.
+    pub late: u64,
+    /// Servings that ended in an error.
+    pub failed: u64,
+    /// Scores taken.
+    pub reported: u64,
+    /// Scores refused: not a number, infinite or negative.
+    pub rejected_scores: u64,
+    /// How long each rank's batches waited, by rank.
+    pub waits: Vec<Waits>,
+}
+
+impl Counters {
+    /// All servings.
+    pub fn served(&self) -> u64 {
+        self.hit + self.packed + self.single
+    }
+
+    /// The waits of `rank`.
+    pub fn waits_of(&mut self, rank: u32) -> &mut Waits {
+        let rank = rank as usize;
+        if self.waits.len() <= rank {
+            self.waits.resize_with(rank + 1, Waits::default);
+        }
+        &mut self.waits[rank]
+    }
+}
+
+/// Waiting times of batches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Waits {
+    buckets: Vec<u32>,
+    batches: u64,
+    sum: f64,
+}
+
+/// Buckets for each doubling of the time.
+const STEPS: f64 = 8.0;
+/// The time below which all waits share the first bucket: less than a socket's round trip.
+const FLOOR: f64 = 1e-6;
+
+impl Waits {
+    /// Adds one batch's wait, in seconds.
+    pub fn add(&mut self, seconds: f64) {
+        let seconds = seconds.max(0.0);
+        let bucket = ((seconds / FLOOR).max(1.0).log2() * STEPS) as usize;
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += 1;
+        self.batches += 1;
+        self.sum += seconds;
+    }
+
+    /// How many batches there were.
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// All waits together, in seconds.
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// The wait that a share of all batches did not exceed, to an eighth of its value.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let mut left = (share * self.batches as f64).ceil().max(1.0) as u64;
+        for (bucket, &count) in self.buckets.iter().enumerate() {
+            left = left.saturating_sub(u64::from(count));
+            if left == 0 {
+                return if bucket == 0 { 0.0 } else { FLOOR * ((bucket as f64 + 0.5) / STEPS).exp2() };
+            }
+        }
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_an_eighth_of_the_truth() {
+        let mut waits = Waits::default();
+        for millisecond in 1..=1000 {
+            waits.add(f64::from(millisecond) / 1000.0);
+        }
+        for (share, truth) in [(0.5, 0.5), (0.95, 0.95), (0.99, 0.99)] {
+            assert!((waits.quantile(share) / truth - 1.0).abs() < 0.125);
+        }
+        assert_eq!(waits.batches(), 1000);
+        assert!((waits.sum() - 500.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn nothing_waited_is_zero() {
+        assert_eq!(Waits::default().quantile(0.99), 0.0);
+        let mut waits = Waits::default();
+        waits.add(0.0);
+        assert_eq!(waits.quantile(0.5), 0.0);
+    }
+}

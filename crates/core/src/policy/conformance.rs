@@ -1,0 +1,157 @@
+//! What every registered policy must keep, whatever is asked of it: its answers, its residents and its bytes
+//! tell one story after every step.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sampling::{self, Draw};
+
+/// Of the property tests, a catalog this large: small enough that every id is asked for often.
+const SAMPLES: usize = 16;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Access(Id),
+    Resize(u64),
+}
+
+/// Steps that are still to come, as a plan would tell.
+struct Ahead<'a>(&'a [Step]);
+
+impl Due for Ahead<'_> {
+    fn next_due(&self, id: Id) -> Option<u64> {
+        let accesses = self.0.iter().filter_map(|step| match step {
+            Step::Access(id) => Some(*id),
+            Step::Resize(_) => None,
+        });
+        accesses.zip(1..).find(|(due, _)| *due == id).map(|(_, slots)| slots)
+    }
+}
+
+/// Sizes of nothing, of a few that fit together, and of more than most capacities.
+fn any_sizes() -> impl Strategy<Value = Vec<u64>> {
+    let size = prop_oneof![1 => Just(0u64), 6 => 1u64..60, 1 => 200u64..1_000];
+    proptest::collection::vec(size, SAMPLES)
+}
+
+fn any_capacity() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0u64), 6 => 1u64..400, 1 => Just(u64::MAX)]
+}
+
+fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..SAMPLES as Id).prop_map(Step::Access),
+        1 => any_capacity().prop_map(Step::Resize),
+    ];
+    proptest::collection::vec(step, 0..150)
+}
+
+fn residents_of(policy: &dyn Policy) -> BTreeSet<Id> {
+    let mut ids = BTreeSet::new();
+    policy.residents(&mut |id| assert!(ids.insert(id), "{id} is resident twice"));
+    ids
+}
+
+/// What was answered to a step: the verdict of an access, and who left.
+type Answer = (Option<Verdict>, Vec<Id>);
+
+/// Takes `policy` through `steps` and checks after each that nothing contradicts anything.
+fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
+    let mut policy = (entry.build)(setup.clone());
+    let mut answers = Vec::new();
+    let mut before = residents_of(&*policy);
+    let mut capacity = setup.capacity;
+    for (place, &step) in steps.iter().enumerate() {
+        let mut evicted = vec![Id::MAX];
+        let mut expected = before.clone();
+        let verdict = match step {
+            Step::Access(id) => Some(policy.access(id, &Ahead(&steps[place + 1..]), &mut evicted)),
+            Step::Resize(to) => {
+                policy.resize(to, &mut evicted);
+                assert!(to < capacity || evicted.len() == 1, "somebody left a cache that grew");
+                capacity = to;
+                None
+            }
+        };
+        assert_eq!(evicted.remove(0), Id::MAX, "`evicted` is appended to, never cleared");
+        for id in &evicted {
+            assert!(expected.remove(id), "{id} left without being resident");
+        }
+        if let (Step::Access(id), Some(verdict)) = (step, verdict) {
+            assert!(!evicted.contains(&id), "{id} left for itself");
+            assert_eq!(verdict == Verdict::Hit, before.contains(&id), "a hit is a resident, and only that");
+            assert!(verdict == Verdict::Admitted || evicted.is_empty(), "somebody left for nobody");
+            if verdict == Verdict::Admitted {
+                expected.insert(id);
+            }
+        }
+        let after = residents_of(&*policy);
+        assert_eq!(after, expected, "residents are those before, less who left, and who was admitted");
+        for id in 0..setup.sizes.len() as Id {
+            assert_eq!(policy.contains(id), after.contains(&id), "`contains` and `residents` differ on {id}");
+        }
+        let bytes: u64 = after.iter().map(|&id| setup.sizes.size(id)).sum();
+        assert_eq!(policy.used(), bytes);
+        assert_eq!(policy.capacity(), capacity);
+        assert!(!entry.bounded || bytes <= capacity, "{bytes} bytes in a cache of {capacity}");
+        answers.push((verdict, evicted));
+        before = after;
+    }
+    answers
+}
+
+proptest! {
+    #[test]
+    fn every_policy_tells_one_story_and_tells_it_again(
+        sizes in any_sizes(), capacity in any_capacity(), steps in any_steps(), seed: u64
+    ) {
+        let setup = Setup { capacity, sizes: Arc::new(sizes), seed };
+        for entry in REGISTRY {
+            prop_assert_eq!(run(entry, &setup, &steps), run(entry, &setup, &steps), "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn every_policy_takes_an_empty_catalog() {
+    for entry in REGISTRY {
+        let setup = Setup { capacity: 10, sizes: Arc::new(Vec::new()), seed: 0 };
+        assert!(
+            run(entry, &setup, &[Step::Resize(0), Step::Resize(7)]).iter().all(|(_, left)| left.is_empty())
+        );
+    }
+}
+
+/// The hits of each uniform epoch over equal sizes of which a fifth fits.
+fn hits_of_uniform_epochs(name: &str, samples: usize, epochs: u64) -> Vec<usize> {
+    let setup = Setup { capacity: samples as u64 / 5 * 100, sizes: Arc::new(vec![100; samples]), seed: 0 };
+    let mut policy = (find(name).unwrap().build)(setup);
+    let mut uniform = (sampling::find("uniform").unwrap().build)(sampling::Setup { samples, seed: 11 });
+    let mut evicted = Vec::new();
+    let epoch_of = |epoch| {
+        let drawn = uniform.draw(&Draw { epoch, world: 1, carried: Some(&[]) });
+        drawn.into_iter().filter(|&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit).count()
+    };
+    (0..epochs).map(epoch_of).collect()
+}
+
+#[test]
+fn lru_hits_two_percent_of_uniform_epochs_at_a_fifth() {
+    let hits = hits_of_uniform_epochs("lru", 10_000, 12);
+    let steady = hits[2..].iter().sum::<usize>() as f64 / 100_000.0;
+    let expected = 0.2 + 0.8 * 0.8f64.ln();
+    assert!((steady - expected).abs() < 0.003, "{steady} beside {expected}");
+}
+
+#[test]
+fn minio_hits_exactly_its_share_from_the_second_epoch() {
+    assert_eq!(hits_of_uniform_epochs("minio", 10_000, 4), [0, 2_000, 2_000, 2_000]);
+}
+
+#[test]
+fn oracle_hits_always() {
+    assert_eq!(hits_of_uniform_epochs("oracle", 1_000, 2), [1_000, 1_000]);
+}

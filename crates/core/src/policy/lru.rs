@@ -1,0 +1,203 @@
+//! `lru`, least recently used: what every page cache does, and what training defeats.
+//!
+//! Residents form a list from the sample asked for last to the one asked for longest ago, which leaves
+//! first. In a random permutation per epoch a resident is rarely asked for before it leaves: with equal sizes
+//! and a share c of the dataset cached, c + (1 - c) ln(1 - c) of an epoch hits, 2.15 % at a fifth.
+//!
+//! The list runs through one slot a sample, 8 bytes, so no access allocates.
+//!
+//! Differs from the textbook: capacity is bytes, not items; a sample larger than the capacity is bypassed
+//! and evicts nobody.
+
+use std::sync::Arc;
+
+use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use crate::Id;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "lru",
+    summary: "evicts the sample asked for longest ago",
+    bounded: true,
+    build: |setup| Box::new(Lru::new(setup)),
+};
+
+/// The end of the list. No sample has this id: a catalog holds at most `u32::MAX` samples, from 0.
+const END: Id = Id::MAX;
+
+/// A resident's neighbours. Who is not resident is its own neighbour.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    newer: Id,
+    older: Id,
+}
+
+struct Lru {
+    capacity: u64,
+    used: u64,
+    sizes: Arc<dyn Sizes>,
+    links: Vec<Link>,
+    newest: Id,
+    oldest: Id,
+}
+
+impl Lru {
+    fn new(setup: Setup) -> Self {
+        let links = (0..setup.sizes.len()).map(|id| Link { newer: id as Id, older: id as Id }).collect();
+        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, links, newest: END, oldest: END }
+    }
+
+    fn link(&mut self, id: Id) -> &mut Link {
+        &mut self.links[id as usize]
+    }
+
+    fn insert_newest(&mut self, id: Id) {
+        let older = std::mem::replace(&mut self.newest, id);
+        *self.link(id) = Link { newer: END, older };
+        match older {
+            END => self.oldest = id,
+            _ => self.link(older).newer = id,
+        }
+    }
+
+    fn remove(&mut self, id: Id) {
+        let Link { newer, older } = std::mem::replace(self.link(id), Link { newer: id, older: id });
+        match newer {
+            END => self.newest = older,
+            _ => self.link(newer).older = older,
+        }
+        match older {
+            END => self.oldest = newer,
+            _ => self.link(older).newer = newer,
+        }
+    }
+
+    /// Lets the oldest go until residents take at most `bytes`.
+    fn shrink_to(&mut self, bytes: u64, evicted: &mut Vec<Id>) {
+        while self.used > bytes {
+            let oldest = self.oldest;
+            self.remove(oldest);
+            self.used -= self.sizes.size(oldest);
+            evicted.push(oldest);
+        }
+    }
+}
+
+impl Policy for Lru {
+    fn access(&mut self, id: Id, _due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
+        if self.contains(id) {
+            self.remove(id);
+            self.insert_newest(id);
+            return Verdict::Hit;
+        }
+        let size = self.sizes.size(id);
+        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
+        self.shrink_to(others, evicted);
+        self.insert_newest(id);
+        self.used += size;
+        Verdict::Admitted
+    }
+
+    fn contains(&self, id: Id) -> bool {
+        self.links.get(id as usize).is_some_and(|link| link.newer != id)
+    }
+
+    fn used(&self) -> u64 {
+        self.used
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
+        self.capacity = capacity;
+        self.shrink_to(capacity, evicted);
+    }
+
+    /// From the newest to the oldest.
+    fn residents(&self, each: &mut dyn FnMut(Id)) {
+        let mut id = self.newest;
+        while id != END {
+            each(id);
+            id = self.links[id as usize].older;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::NoDue;
+
+    fn lru(capacity: u64, sizes: Vec<u64>) -> Lru {
+        Lru::new(Setup { capacity, sizes: Arc::new(sizes), seed: 0 })
+    }
+
+    fn newest_first(policy: &Lru) -> Vec<Id> {
+        let mut ids = Vec::new();
+        policy.residents(&mut |id| ids.push(id));
+        ids
+    }
+
+    #[test]
+    fn the_one_asked_for_longest_ago_leaves() {
+        let (mut policy, mut evicted) = (lru(30, vec![10; 5]), Vec::new());
+        for id in [0, 1, 2, 0, 3] {
+            policy.access(id, &NoDue, &mut evicted);
+        }
+        assert_eq!(evicted, [1]);
+        assert_eq!(newest_first(&policy), [3, 0, 2]);
+    }
+
+    #[test]
+    fn a_sample_larger_than_the_capacity_evicts_nobody() {
+        let (mut policy, mut evicted) = (lru(30, vec![10, 31, 10]), Vec::new());
+        policy.access(0, &NoDue, &mut evicted);
+        assert_eq!(policy.access(1, &NoDue, &mut evicted), Verdict::Bypassed);
+        assert!(evicted.is_empty() && policy.contains(0) && !policy.contains(1));
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_plain_queue_does(
+            sizes in proptest::collection::vec(0u64..40, 12),
+            capacity in 0u64..100,
+            steps in proptest::collection::vec((0u32..12, 0u64..100, proptest::bool::weighted(0.1)), 0..200),
+        ) {
+            let mut policy = lru(capacity, sizes.clone());
+            let mut capacity = capacity;
+            let mut model: VecDeque<Id> = VecDeque::new();
+            for (id, to, resizes) in steps {
+                let mut evicted = Vec::new();
+                let mut expected = Vec::new();
+                let known = model.iter().position(|&resident| resident == id);
+                let verdict = if resizes {
+                    capacity = to;
+                    policy.resize(to, &mut evicted);
+                    None
+                } else if let Some(place) = known {
+                    model.remove(place);
+                    model.push_front(id);
+                    Some(Verdict::Hit)
+                } else if sizes[id as usize] > capacity {
+                    Some(Verdict::Bypassed)
+                } else {
+                    model.push_front(id);
+                    Some(Verdict::Admitted)
+                };
+                while model.iter().map(|&resident| sizes[resident as usize]).sum::<u64>() > capacity {
+                    expected.extend(model.pop_back());
+                }
+                if let Some(verdict) = verdict {
+                    prop_assert_eq!(policy.access(id, &NoDue, &mut evicted), verdict);
+                }
+                prop_assert_eq!(evicted, expected);
+                prop_assert_eq!(newest_first(&policy), Vec::from(model.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `uniform`, a random permutation of all ids each epoch: plain shuffled training.
+//!
+//! The permutation comes from the seed and the epoch alone. Ids that the plan before left out move to the
+//! front, out of their drawn places, so that nobody is served twice and everybody within two epochs.
+//!
+//! A job that resumes does not know what the plan before left out, and must not draw all earlier epochs to
+//! find out. A plan leaves out the last k = n mod world of its draw, which lie among the last 2k of its
+//! permutation since at most k moved away, and [`Rng::shuffled_tail`] gives those in O(k). Whether the epoch
+//! before mattered at all is seldom: the walk back ends at the first epoch whose last k it cannot have touched.
+
+use super::{Draw, Entry, Setup, Strategy};
+use crate::{Id, Rng};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "uniform",
+    summary: "a random permutation of all samples each epoch",
+    policy: "minio",
+    build: |setup| Box::new(Uniform::new(&setup)),
+};
+
+struct Uniform {
+    samples: Id,
+    seed: u64,
+}
+
+impl Uniform {
+    fn new(setup: &Setup) -> Self {
+        Self { samples: setup.samples.try_into().unwrap_or(Id::MAX), seed: setup.seed }
+    }
+
+    fn rng(&self, epoch: u64) -> Rng {
+        Rng::new(self.seed, epoch, "uniform")
+    }
+
+    /// What the plan of `epoch` left out, when every plan up to it was cut over `world` without padding.
+    fn left_out(&self, epoch: u64, world: u32) -> Vec<Id> {
+        let left = self.samples % world.max(1);
+        if left == 0 {
+            return Vec::new();
+        }
+        // Fewer samples than ranks: no epoch served any, all stay in the order of the first draw.
+        if left == self.samples {
+            return self.rng(0).shuffled_tail(left, left);
+        }
+        let candidates = |epoch| self.rng(epoch).shuffled_tail(self.samples, left.saturating_mul(2));
+        let last = |ids: &[Id]| ids[ids.len() - left as usize..].to_vec();
+
+        let mut tails = vec![candidates(epoch)];
+        for before in (0..epoch).rev() {
+            let carried = candidates(before);
+            let taken = sorted(last(&tails[tails.len() - 1]));
+            if !carried.iter().any(|id| taken.binary_search(id).is_ok()) {
+                break;
+            }
+            tails.push(carried);
+        }
+        let mut carried = Vec::new();
+        while let Some(mut tail) = tails.pop() {
+            let moved = sorted(std::mem::take(&mut carried));
+            tail.retain(|id| moved.binary_search(id).is_err());
+            carried = last(&tail);
+        }
+        carried
+    }
+}
+
+fn sorted(mut ids: Vec<Id>) -> Vec<Id> {
+    ids.sort_unstable();
+    ids
+}
+
+impl Strategy for Uniform {
+    fn draw(&mut self, draw: &Draw<'_>) -> Vec<Id> {
+        let mut permutation: Vec<Id> = (0..self.samples).collect();
+        self.rng(draw.epoch).shuffle(&mut permutation);
+        let earlier = match (draw.carried, draw.epoch.checked_sub(1)) {
+            (Some(carried), _) => carried.to_vec(),
+            (None, Some(before)) => self.left_out(before, draw.world),
+            (None, None) => Vec::new(),
+        };
+        if earlier.is_empty() {
+            return permutation;
+        }
+        let mut moved = vec![false; permutation.len()];
+        let mut drawn = Vec::with_capacity(permutation.len());
+        for id in earlier {
+            // Ids of another catalog have no place here, and nobody has two.
+            if let Some(moved) = moved.get_mut(id as usize)
+                && !std::mem::replace(moved, true)
+            {
+                drawn.push(id);
+            }
+        }
+        drawn.extend(permutation.into_iter().filter(|&id| !moved[id as usize]));
+        drawn
+    }
+
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    fn needs_losses(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prop_assert_eq, proptest};
+
+    use super::*;
+    use crate::sampling::Plan;
+
+    fn uniform(samples: usize, seed: u64) -> Uniform {
+        Uniform::new(&Setup { samples, seed })
+    }
+
+    fn draw(samples: usize, epoch: u64, carried: Option<&[Id]>) -> Vec<Id> {
+        uniform(samples, 5).draw(&Draw { epoch, world: 1, carried })
+    }
+
+    #[test]
+    fn values_never_change_between_versions() {
+        assert_eq!(draw(10, 0, None), [6, 7, 3, 8, 4, 2, 1, 0, 5, 9]);
+        assert_eq!(draw(10, 1, None), [8, 9, 6, 4, 0, 5, 1, 3, 2, 7]);
+    }
+
+    #[test]
+    fn carried_ids_take_the_first_places_instead_of_their_drawn_ones() {
+        let plain = draw(10, 3, Some(&[]));
+        let carried = [plain[7], plain[2]];
+        let mut expected = vec![plain[7], plain[2]];
+        expected.extend(plain.iter().filter(|id| !carried.contains(id)));
+        assert_eq!(draw(10, 3, Some(&carried)), expected);
+    }
+
+    #[test]
+    fn carried_ids_that_cannot_be_are_left_aside() {
+        assert_eq!(draw(4, 3, Some(&[9, 1, 1])), draw(4, 3, Some(&[1])));
+    }
+
+    #[test]
+    fn a_far_epoch_costs_no_walk_through_all_the_others() {
+        let mut far = uniform(1_281_167, 0);
+        let drawn = far.draw(&Draw { epoch: crate::id::LAST_EPOCH, world: 8, carried: None });
+        assert_eq!(drawn.len(), 1_281_167);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_left_out_can_be_told_from_the_seed_alone(
+            samples in 0usize..60, world in 1u32..24, seed: u64
+        ) {
+            let mut carried: Vec<Id> = Vec::new();
+            for epoch in 0..12 {
+                let told = uniform(samples, seed).draw(&Draw { epoch, world, carried: Some(&carried) });
+                let found = uniform(samples, seed).draw(&Draw { epoch, world, carried: None });
+                prop_assert_eq!(&told, &found);
+                carried = Plan::cut(epoch, world, false, told).left_out().to_vec();
+            }
+        }
+    }
+}

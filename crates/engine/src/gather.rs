@@ -1,0 +1,364 @@
+//! From the indices of a request to held objects, and from held objects to a lease.
+//!
+//! A batch is answered in three steps. *Catch up*: slots before the ones asked for are decided, a slice at a
+//! time, so that deciding stays in plan order whatever order readers ask in. *Gather*: each index takes its
+//! slot and holds its object; reads that were not made ahead are queued. *Grant*: when every object is
+//! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
+
+use hotset_core::policy::Verdict;
+use hotset_core::schedule::State as Slot;
+use hotset_core::{Error, Id, Index, Kind, Result};
+
+use crate::allocator::GRANULE;
+use crate::object::Fill;
+use crate::state::{Payer, State};
+use crate::waiter::{Entry, Grant, Item, NewSegment, Role};
+
+/// Slots decided in one hold of the lock.
+const SLICE: usize = 4096;
+
+/// Batches by which one reader may fall behind another of its rank before its slots are given up: more than
+/// workers times prefetched batches in any sensible loader.
+const BEHIND: usize = 256;
+
+/// What a request asks for, checked against its catalog.
+pub(crate) struct Wanted {
+    pub(crate) job: u64,
+    pub(crate) rank: u32,
+    pub(crate) samples: Vec<(Option<u64>, Id)>,
+}
+
+/// What gathering came to.
+pub(crate) enum Gathered {
+    /// All objects are held; so many are still being read.
+    Held(Vec<Item>, usize),
+    /// There is no room, and this reader's own spilled batch is still leased.
+    NoRoom,
+}
+
+impl State {
+    /// Checks a request's job and indices.
+    pub(crate) fn wanted(&self, job: &str, rank: u32, indices: &[u64]) -> Result<Wanted> {
+        let serial = self.job(job)?;
+        let dataset = self.jobs[&serial].dataset;
+        let samples = self.datasets[dataset as usize].catalog.len() as u64;
+        let check = |&raw: &u64| {
+            let index = Index::from_raw(raw);
+            if index.sample >= samples {
+                return Err(Error::invalid(format!(
+                    "index `{}` is out of range: the dataset has {samples} samples, 0 to {}",
+                    index.sample,
+                    samples.saturating_sub(1)
+                )));
+            }
+            Ok((index.epoch, index.sample as Id))
+        };
+        let samples = indices.iter().map(check).collect::<Result<_>>()?;
+        Ok(Wanted { job: serial, rank, samples })
+    }
+
+    pub(crate) fn job(&self, name: &str) -> Result<u64> {
+        self.names.get(name).copied().ok_or_else(|| {
+            Error::new(Kind::Lost, format!("this server does not know job `{name}`: open it again"))
+        })
+    }
+
+    /// Decides what comes before the slots asked for. True when there is more to do.
+    pub(crate) fn catch_up(&mut self, wanted: &Wanted) -> Result<bool> {
+        let mut left = SLICE;
+        for &(epoch, id) in &wanted.samples {
+            let Some((epoch, slot)) = self.slot_of(wanted, epoch, id)? else { continue };
+            self.overtake(wanted, epoch, slot);
+            while self
+                .jobs
+                .get(&wanted.job)
+                .and_then(|job| job.schedules.get(&epoch))
+                .is_some_and(|schedule| schedule.state(slot) == Slot::Ahead)
+            {
+                if left == 0 {
+                    return Ok(true);
+                }
+                left -= 1;
+                self.decide(wanted.job, false)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The slot that an index takes; `None` for one that no plan waits for.
+    fn slot_of(&self, wanted: &Wanted, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
+        let Some(epoch) = epoch else { return Ok(None) };
+        let Some(job) = self.jobs.get(&wanted.job) else { return Ok(None) };
+        if job.planner.is_none() {
+            return Ok(None);
+        }
+        let begun = job.begun.get(&wanted.rank).copied();
+        match job.schedules.get(&epoch) {
+            Some(schedule) if begun.is_some_and(|begun| begun >= epoch) => {
+                Ok(schedule.find(wanted.rank, id).map(|slot| (epoch, slot)))
+            }
+            // A straggler of an epoch that its rank has left is served beside the plan.
+            None if begun.is_some_and(|begun| begun >= epoch) => Ok(None),
+            _ => Err(Error::new(
+                Kind::Lost,
+                format!("rank {} has not begun epoch {epoch} of job `{}`", wanted.rank, job.request.job),
+            )),
+        }
+    }
+
+    fn overtake(&mut self, wanted: &Wanted, epoch: u64, slot: usize) {
+        let Some(job) = self.jobs.get_mut(&wanted.job) else { return };
+        let margin = BEHIND * job.largest_batch.max(1);
+        let Some(schedule) = job.schedules.get_mut(&epoch) else { return };
+        let mut decided = Vec::new();
+        let count = schedule.overtake(slot, margin, &mut decided);
+        if count > 0 {
+            self.abandon(wanted.job, epoch, count, &decided);
+        }
+    }
+
+    /// Takes the slots and holds the objects of a request.
+    pub(crate) fn gather(&mut self, session: u64, wanted: &Wanted) -> Result<Gathered> {
+        if let Some(job) = self.jobs.get_mut(&wanted.job) {
+            job.largest_batch = job.largest_batch.max(wanted.samples.len());
+        }
+        let mut items = Vec::with_capacity(wanted.samples.len());
+        for (position, &(epoch, id)) in wanted.samples.iter().enumerate() {
+            let item = match self.slot_of(wanted, epoch, id)? {
+                Some((epoch, slot)) => self.take(session, wanted, position, (epoch, slot, id)),
+                None => self.hold_beside(session, wanted, position, id),
+            };
+            match item {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => {
+                    self.give_back(wanted.job, &items);
+                    return Ok(Gathered::NoRoom);
+                }
+                Err(error) => {
+                    self.give_back(wanted.job, &items);
+                    return Err(error);
+                }
+            }
+        }
+        let ready = |item: &&Item| self.objects[item.object as usize].fill != Fill::Ready;
+        let missing = items.iter().filter(ready).count();
+        Ok(Gathered::Held(items, missing))
+    }
+
+    /// Takes a decided slot. Its hold on the object, if there is one, becomes the reader's.
+    fn take(
+        &mut self,
+        session: u64,
+        wanted: &Wanted,
+        position: usize,
+        (epoch, slot, id): (u64, usize, Id),
+    ) -> Result<Option<Item>> {
+        let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
+        let dataset = job.dataset;
+        let Some(schedule) = job.schedules.get_mut(&epoch) else { return Ok(None) };
+        let again = schedule.state(slot) == Slot::Again;
+        let found = self.object(dataset, id);
+        let object = match found {
+            Some(object) => {
+                self.hurry(object);
+                Some(object)
+            }
+            None => {
+                let payer = Payer { job: wanted.job, epoch: Some(epoch) };
+                self.read_now(session, wanted, position, id, payer)?
+            }
+        };
+        let Some(object) = object else { return Ok(None) };
+        let Some(schedule) = self.jobs.get_mut(&wanted.job).and_then(|job| job.schedules.get_mut(&epoch))
+        else {
+            return Ok(None);
+        };
+        let mut was = schedule.take(slot);
+        if again {
+            was = if found.is_some() { Slot::Hit } else { Slot::Single };
+            self.objects[object as usize].holds += 1;
+        }
+        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, was } }))
+    }
+
+    /// Holds a sample that no plan asks for.
+    fn hold_beside(
+        &mut self,
+        session: u64,
+        wanted: &Wanted,
+        position: usize,
+        id: Id,
+    ) -> Result<Option<Item>> {
+        let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
+        let dataset = job.dataset;
+        let kept = job.planner.is_none();
+        if kept {
+            let mut evicted = Vec::new();
+            let verdict = job.access(id, &mut evicted);
+            for id in evicted {
+                self.keep(dataset, id, false);
+            }
+            if verdict == Verdict::Admitted {
+                self.keep(dataset, id, true);
+            }
+        }
+        let found = self.object(dataset, id);
+        let object = match found {
+            Some(object) => {
+                self.hurry(object);
+                object
+            }
+            None => {
+                let payer = Payer { job: wanted.job, epoch: None };
+                match self.read_now(session, wanted, position, id, payer)? {
+                    Some(object) => object,
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.objects[object as usize].holds += 1;
+        let hit = found.is_some();
+        let role = if kept { Role::Kept { hit } } else { Role::Unplanned { hit } };
+        Ok(Some(Item { id, object, role }))
+    }
+
+    /// Queues a read that a reader waits for. Without room in the arena the rest of the batch goes into a
+    /// segment of its own, one for each reader at a time.
+    fn read_now(
+        &mut self,
+        session: u64,
+        wanted: &Wanted,
+        position: usize,
+        id: Id,
+        payer: Payer,
+    ) -> Result<Option<u32>> {
+        let dataset = self.jobs[&wanted.job].dataset;
+        if let Some(object) = self.read(dataset, id, payer, true, None)? {
+            return Ok(Some(object));
+        }
+        if let Some(segment) = self.sessions.get(&session).and_then(|session| session.spill)
+            && let Some(object) = self.read(dataset, id, payer, true, Some(segment))?
+        {
+            return Ok(Some(object));
+        }
+        if self.sessions.get(&session).is_none_or(|session| session.spill.is_some()) {
+            return Ok(None);
+        }
+        let catalog = std::sync::Arc::clone(&self.datasets[dataset as usize].catalog);
+        let sizes = wanted.samples[position..].iter().map(|&(_, id)| catalog.size(id));
+        let segment = self.arena.spill(sizes)?;
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.spill = Some(segment);
+        }
+        let epoch = payer.epoch;
+        if let Some(job) = self.jobs.get_mut(&wanted.job) {
+            job.counters(epoch).spilled += 1;
+        }
+        self.read(dataset, id, payer, true, Some(segment))
+    }
+
+    /// Undoes a gathering.
+    pub(crate) fn give_back(&mut self, serial: u64, items: &[Item]) {
+        for item in items {
+            self.let_go(item.object);
+            let Role::Planned { epoch, slot, was } = item.role else { continue };
+            let Some(job) = self.jobs.get_mut(&serial) else { continue };
+            let dataset = job.dataset;
+            let Some(schedule) = job.schedules.get_mut(&epoch) else { continue };
+            schedule.untake(slot, was);
+            if let Some(object) = self.object(dataset, item.id) {
+                self.objects[object as usize].holds += 1;
+            }
+        }
+    }
+
+    /// Turns the holds of a whole batch into one lease, and counts its servings.
+    pub(crate) fn grant(&mut self, session: u64, serial: u64, items: &[Item], late: usize) -> Result<Grant> {
+        let lease = self.next_serial();
+        let mut grant = Grant {
+            lease,
+            entries: Vec::with_capacity(items.len()),
+            labels: Vec::new(),
+            segments: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let mut objects = Vec::with_capacity(items.len());
+        for item in items {
+            let object = &mut self.objects[item.object as usize];
+            object.holds -= 1;
+            object.leases += 1;
+            objects.push(item.object);
+            let book = &self.datasets[object.dataset as usize];
+            let (block, length) = (object.block, book.catalog.size(item.id));
+            let offset = u64::from(block.start) * GRANULE;
+            grant.entries.push(Entry { segment: block.segment, offset, length });
+            if let Some(label) = book.catalog.label(item.id) {
+                grant.labels.push(label);
+            }
+            self.count(serial, item, length);
+        }
+        if let Some(job) = self.jobs.get_mut(&serial)
+            && let Some(item) = items.first()
+        {
+            job.counters(item.epoch()).late += late as u64;
+        }
+        if let Some(book) = self.sessions.get_mut(&session) {
+            book.leases.insert(lease);
+            book.reads = true;
+            for entry in &grant.entries {
+                if book.known.insert(entry.segment) {
+                    let (descriptor, length) = self.arena.descriptor(entry.segment).ok_or_else(|| {
+                        Error::internal(format!("segment {} holds a sample and is gone", entry.segment))
+                    })?;
+                    grant.segments.push(NewSegment { segment: entry.segment, length, descriptor });
+                }
+            }
+            grant.dropped = std::mem::take(&mut book.dropped);
+        }
+        self.leases.insert(lease, (session, objects));
+        Ok(grant)
+    }
+
+    fn count(&mut self, serial: u64, item: &Item, length: u64) {
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let (hit, fresh) = match item.role {
+            Role::Planned { epoch, slot, was } => {
+                job.window = job.window.saturating_sub(length);
+                let fresh = job.schedules.get_mut(&epoch).is_some_and(|schedule| schedule.serve(slot));
+                (was == Slot::Hit, fresh)
+            }
+            Role::Kept { hit } | Role::Unplanned { hit } => (hit, false),
+        };
+        let counters = job.counters(item.epoch());
+        if hit {
+            counters.hit += 1
+        } else {
+            counters.single += 1
+        }
+        counters.distinct += u64::from(fresh);
+    }
+
+    /// Ends leases of a session; those it does not have are passed over.
+    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) {
+        for lease in leases {
+            let owned = self.sessions.get_mut(&session).is_some_and(|book| book.leases.remove(lease));
+            let Some((_, objects)) = owned.then(|| self.leases.remove(lease)).flatten() else { continue };
+            for key in objects {
+                if let Some(object) = self.objects.get_mut(key as usize) {
+                    object.leases -= 1;
+                    self.settle(key);
+                }
+            }
+        }
+    }
+}
+
+impl Item {
+    /// The epoch its serving is counted in.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        match self.role {
+            Role::Planned { epoch, .. } => Some(epoch),
+            Role::Kept { .. } | Role::Unplanned { .. } => None,
+        }
+    }
+}

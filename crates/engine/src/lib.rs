@@ -1,0 +1,26 @@
+//! Bytes obeying core: the arena, leases, single-flight reads, prefetch along plans, jobs.
+//!
+//! An [`Engine`] holds jobs. A job's plan and policy (both from core) say what is served and who stays;
+//! the engine reads ahead along the plan, lays samples into an arena of shared memory, and leases batches to
+//! readers, which map that memory and never get bytes over a socket.
+
+mod allocator;
+mod arena;
+mod config;
+mod engine;
+mod gather;
+mod job;
+mod jobs;
+mod memory;
+mod object;
+mod reads;
+mod segment;
+mod state;
+mod stats;
+mod waiter;
+
+pub use config::{Config, JobGrant, JobRequest};
+pub use engine::{Engine, SessionId};
+pub use memory::machine_memory;
+pub use stats::{EngineStats, JobStats};
+pub use waiter::{Entry, Grant, NewSegment};

@@ -1,0 +1,410 @@
+//! Everything under the engine's lock, and how objects come and go.
+//!
+//! Two layers meet here. The *logical* layer is each job's policy, asked in plan order. The *bytes* are
+//! objects in the arena. What a policy evicts lets go of its object at once; the object leaves the arena
+//! when nothing else holds it. A logical miss is always one storage read: bytes of the same job that happen
+//! to linger (still leased, or waiting for an earlier slot) are not reused for it, because then what is
+//! counted would depend on timing. Bytes that another job keeps, or is reading, are shared.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use hotset_core::policy::Verdict;
+use hotset_core::schedule::State as Slot;
+use hotset_core::{Error, Id, Result};
+use hotset_store::{Catalog, Store};
+use slab::Slab;
+
+use crate::allocator::{Block, GRANULE};
+use crate::arena::Arena;
+use crate::config::{Config, reserve};
+use crate::job::Job;
+use crate::object::{Fill, Object};
+use crate::waiter::Waiter;
+
+/// Slots decided in one hold of the lock.
+const DECISIONS: usize = 4096;
+
+/// A dataset that somebody has opened.
+pub(crate) struct Dataset {
+    pub(crate) name: String,
+    pub(crate) place: String,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) store: Arc<dyn Store>,
+    /// For each id its object, plus one; zero where there is none. Empty until the first read.
+    table: Vec<u32>,
+    /// Who has opened it.
+    pub(crate) sessions: HashSet<u64>,
+}
+
+/// Whose counters a read is charged to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Payer {
+    pub(crate) job: u64,
+    pub(crate) epoch: Option<u64>,
+}
+
+/// A read that is queued or under way.
+pub(crate) struct Pending {
+    pub(crate) ticket: u64,
+    pub(crate) payer: Payer,
+    pub(crate) waiters: Vec<u64>,
+    pub(crate) urgent: bool,
+}
+
+/// One client's side of the arena.
+#[derive(Default)]
+pub(crate) struct Session {
+    /// Segments it has been handed.
+    pub(crate) known: HashSet<u32>,
+    /// Segments that have gone since its last answer.
+    pub(crate) dropped: Vec<u32>,
+    pub(crate) leases: HashSet<u64>,
+    /// Its batch that lies outside the arena, if there is one.
+    pub(crate) spill: Option<u32>,
+    pub(crate) reads: bool,
+}
+
+/// See the module's head.
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) arena: Arena,
+    pub(crate) datasets: Slab<Dataset>,
+    pub(crate) objects: Slab<Object>,
+    pub(crate) pending: HashMap<u32, Pending>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+    pub(crate) names: HashMap<String, u64>,
+    pub(crate) sessions: HashMap<u64, Session>,
+    pub(crate) waiters: HashMap<u64, Waiter>,
+    /// Each lease's session and objects.
+    pub(crate) leases: HashMap<u64, (u64, Vec<u32>)>,
+    /// Reads that somebody waits for, and reads along plans: (ticket, object).
+    pub(crate) urgent: VecDeque<(u64, u32)>,
+    pub(crate) ahead: VecDeque<(u64, u32)>,
+    pub(crate) readers: usize,
+    pub(crate) idle: usize,
+    pub(crate) reading: usize,
+    /// Bytes of objects that a policy keeps.
+    kept: u64,
+    pub(crate) serial: u64,
+    pub(crate) stopping: bool,
+}
+
+fn room(block: Block) -> u64 {
+    u64::from(block.granules) * GRANULE
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            arena: Arena::default(),
+            datasets: Slab::new(),
+            objects: Slab::new(),
+            pending: HashMap::new(),
+            jobs: BTreeMap::new(),
+            names: HashMap::new(),
+            sessions: HashMap::new(),
+            waiters: HashMap::new(),
+            leases: HashMap::new(),
+            urgent: VecDeque::new(),
+            ahead: VecDeque::new(),
+            readers: 0,
+            idle: 0,
+            reading: 0,
+            kept: 0,
+            serial: 0,
+            stopping: false,
+        }
+    }
+
+    /// A number that was never given before.
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Bytes granted to all jobs.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.jobs.values().map(|job| job.grant.granted).sum()
+    }
+
+    pub(crate) fn reserve(&self) -> u64 {
+        reserve(self.capacity())
+    }
+
+    /// Bytes in the arena that no policy keeps.
+    pub(crate) fn passing(&self) -> u64 {
+        self.arena.occupied().saturating_sub(self.kept)
+    }
+
+    /// Fits the arena to what jobs were granted.
+    pub(crate) fn fit_arena(&mut self) {
+        let limit = if self.jobs.is_empty() { 0 } else { self.capacity() + self.reserve() };
+        self.arena.set_limit(limit);
+        self.note_dropped();
+    }
+
+    pub(crate) fn dataset(&self, name: &str) -> Result<u32> {
+        let found = self.datasets.iter().find(|(_, dataset)| dataset.name == name);
+        found.map(|(key, _)| key as u32).ok_or_else(|| {
+            Error::new(hotset_core::Kind::Lost, format!("this server has not opened dataset `{name}`"))
+        })
+    }
+
+    pub(crate) fn add_dataset(&mut self, name: String, opened: &hotset_store::Opened, session: u64) -> u32 {
+        let key = self.dataset(&name).unwrap_or_else(|_| {
+            self.datasets.insert(Dataset {
+                name,
+                place: opened.place.clone(),
+                catalog: Arc::clone(&opened.catalog),
+                store: Arc::clone(&opened.store),
+                table: Vec::new(),
+                sessions: HashSet::new(),
+            }) as u32
+        });
+        self.datasets[key as usize].sessions.insert(session);
+        key
+    }
+
+    /// The object that holds a sample's bytes now, ready or not.
+    pub(crate) fn object(&self, dataset: u32, id: Id) -> Option<u32> {
+        let entry = self.datasets.get(dataset as usize)?.table.get(id as usize).copied()?;
+        entry.checked_sub(1)
+    }
+
+    /// Queues a read of a sample. `None` when the arena has no room for it.
+    pub(crate) fn read(
+        &mut self,
+        dataset: u32,
+        id: Id,
+        payer: Payer,
+        urgent: bool,
+        spill: Option<u32>,
+    ) -> Result<Option<u32>> {
+        let size = self.datasets[dataset as usize].catalog.size(id);
+        let key = self.objects.vacant_key() as u32;
+        let block = match spill {
+            Some(segment) => self.arena.allocate_in(segment, size, key),
+            None => {
+                let mut moves = Vec::new();
+                let objects = &self.objects;
+                let movable = |owner: u32| objects.get(owner as usize).is_some_and(Object::movable);
+                let block =
+                    self.arena.allocate(size, key, &movable, &mut |owner, to| moves.push((owner, to)));
+                for (owner, to) in moves {
+                    self.objects[owner as usize].block = to;
+                }
+                block?
+            }
+        };
+        let Some(block) = block else { return Ok(None) };
+        self.detach(dataset, id);
+        let jobs = || self.jobs.values().filter(|job| job.dataset == dataset);
+        let keepers = jobs().filter(|job| job.policy.contains(id)).count() as u16;
+        let holds = jobs().map(|job| job.holds(id)).sum();
+        if keepers > 0 {
+            self.kept += room(block);
+        }
+        self.objects.insert(Object {
+            dataset,
+            id,
+            block,
+            fill: Fill::Queued,
+            current: true,
+            keepers,
+            holds,
+            leases: 0,
+        });
+        let book = &mut self.datasets[dataset as usize];
+        if book.table.is_empty() {
+            book.table = vec![0; book.catalog.len()];
+        }
+        book.table[id as usize] = key + 1;
+        let ticket = self.next_serial();
+        self.pending.insert(key, Pending { ticket, payer, waiters: Vec::new(), urgent });
+        if urgent {
+            self.urgent.push_back((ticket, key))
+        } else {
+            self.ahead.push_back((ticket, key))
+        }
+        Ok(Some(key))
+    }
+
+    /// Puts a queued read before those that nobody waits for yet.
+    pub(crate) fn hurry(&mut self, object: u32) {
+        if let Some(pending) = self.pending.get_mut(&object)
+            && !std::mem::replace(&mut pending.urgent, true)
+        {
+            self.urgent.push_back((pending.ticket, object));
+        }
+    }
+
+    /// Takes a sample's object off its table, because a newer read takes its place or its own failed. Who
+    /// waits for it or leases it keeps it; slots that nobody has asked for let go of it.
+    pub(crate) fn detach(&mut self, dataset: u32, id: Id) {
+        let Some(key) = self.object(dataset, id) else { return };
+        let holds: u32 =
+            self.jobs.values().filter(|job| job.dataset == dataset).map(|job| job.holds(id)).sum();
+        self.datasets[dataset as usize].table[id as usize] = 0;
+        let object = &mut self.objects[key as usize];
+        object.current = false;
+        object.holds -= holds;
+        if std::mem::take(&mut object.keepers) > 0 {
+            self.kept -= room(object.block);
+        }
+        self.settle(key);
+    }
+
+    /// Frees an object that nothing holds any more, unless a thread is writing it.
+    pub(crate) fn settle(&mut self, key: u32) {
+        let object = &self.objects[key as usize];
+        if object.needed() || object.fill == Fill::Reading {
+            return;
+        }
+        if object.current {
+            self.datasets[object.dataset as usize].table[object.id as usize] = 0;
+        }
+        self.pending.remove(&key);
+        self.arena.free(object.block);
+        self.objects.remove(key as usize);
+        self.note_dropped();
+    }
+
+    /// Adds to or takes from an object's keepers.
+    pub(crate) fn keep(&mut self, dataset: u32, id: Id, more: bool) {
+        let Some(key) = self.object(dataset, id) else { return };
+        let object = &mut self.objects[key as usize];
+        let before = object.keepers;
+        object.keepers = if more { before + 1 } else { before.saturating_sub(1) };
+        match (before, object.keepers) {
+            (0, 1) => self.kept += room(object.block),
+            (1, 0) => self.kept -= room(object.block),
+            _ => {}
+        }
+        if object.keepers == 0 {
+            self.settle(key);
+        }
+    }
+
+    /// Lets go of one hold on an object.
+    pub(crate) fn let_go(&mut self, key: u32) {
+        if let Some(object) = self.objects.get_mut(key as usize) {
+            object.holds = object.holds.saturating_sub(1);
+            self.settle(key);
+        }
+    }
+
+    /// Decides a job's next slot, and queues its read if `fetch`. False when there is nothing to decide, or
+    /// when its read found no room: then the slot is decided all the same, and is read when it is asked for.
+    pub(crate) fn decide(&mut self, serial: u64, fetch: bool) -> Result<bool> {
+        let mut evicted = Vec::new();
+        let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
+        let Some(decided) = job.decide(&mut evicted) else { return Ok(false) };
+        let (dataset, id) = (job.dataset, decided.id);
+        let waits = job.waits_for(id);
+        for id in evicted {
+            self.keep(dataset, id, false);
+        }
+        let present = self.object(dataset, id).map(|key| &self.objects[key as usize]);
+        // See the module's head: who else keeps or reads it shares it, what lingers of our own does not.
+        let shared =
+            present.is_some_and(|object| object.keepers > 0 || (object.fill != Fill::Ready && !waits));
+        let hit = match decided.verdict {
+            Verdict::Hit => present.is_some(),
+            Verdict::Admitted | Verdict::Bypassed => shared,
+        };
+        let mut room = true;
+        if hit {
+            if decided.verdict == Verdict::Admitted {
+                self.keep(dataset, id, true);
+            }
+        } else if fetch {
+            let payer = Payer { job: serial, epoch: Some(decided.epoch) };
+            room = self.read(dataset, id, payer, false, None)?.is_some();
+        }
+        if !hit && (!fetch || !room) {
+            self.detach(dataset, id);
+        }
+        let size = self.datasets[dataset as usize].catalog.size(id);
+        if let Some(key) = self.object(dataset, id) {
+            self.objects[key as usize].holds += 1;
+        }
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.window += size;
+            if decided.verdict == Verdict::Hit && !hit {
+                job.counters(Some(decided.epoch)).refill += 1;
+            }
+            if let Some(schedule) = job.schedules.get_mut(&decided.epoch) {
+                schedule.decide(decided.slot, hit);
+            }
+        }
+        Ok(room)
+    }
+
+    /// Lets go of slots that were decided and will not be served.
+    pub(crate) fn abandon(&mut self, serial: u64, epoch: u64, count: usize, decided: &[(usize, Slot)]) {
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        job.counters(Some(epoch)).abandoned += count as u64;
+        let dataset = job.dataset;
+        let Some(schedule) = job.schedules.get(&epoch) else { return };
+        let ids: Vec<Id> = decided.iter().map(|&(slot, _)| schedule.id(slot)).collect();
+        for id in ids {
+            let size = self.datasets[dataset as usize].catalog.size(id);
+            if let Some(job) = self.jobs.get_mut(&serial) {
+                job.window = job.window.saturating_sub(size);
+            }
+            if let Some(key) = self.object(dataset, id) {
+                self.let_go(key);
+            }
+        }
+    }
+
+    /// Reads on along a job's plans, as far as its window reaches. True if the lock should be let go of
+    /// before going on.
+    pub(crate) fn pump(&mut self, serial: u64) -> Result<bool> {
+        for _ in 0..DECISIONS {
+            let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
+            if !job.request.prefetch {
+                return Ok(false);
+            }
+            let Some((_, _, id)) = job.peek() else { return Ok(false) };
+            let (dataset, window) = (job.dataset, job.window);
+            // An earlier slot of the same sample is still to be served: its bytes come first.
+            if job.waits_for(id) {
+                return Ok(false);
+            }
+            let book = &self.datasets[dataset as usize];
+            let (size, whole) = (book.catalog.size(id), book.catalog.bytes());
+            let full = window + size > self.window(whole) && window > 0;
+            if full || self.passing() + size > self.reserve() / 8 * 7 {
+                return Ok(false);
+            }
+            if !self.decide(serial, true)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many bytes a job may read ahead of a dataset of `whole` bytes: its share of half the reserve, but
+    /// no more than an eighth of the dataset, so that a window never meets its own tail.
+    fn window(&self, whole: u64) -> u64 {
+        let share = self.reserve() / 2 / (self.jobs.len().max(1) as u64);
+        share.min((whole / 8).max(1 << 20))
+    }
+
+    /// Tells every session which segments have gone.
+    pub(crate) fn note_dropped(&mut self) {
+        for segment in self.arena.take_dropped() {
+            for session in self.sessions.values_mut() {
+                if session.known.remove(&segment) {
+                    session.dropped.push(segment);
+                }
+                if session.spill == Some(segment) {
+                    session.spill = None;
+                }
+            }
+        }
+    }
+}

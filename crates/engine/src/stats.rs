@@ -1,0 +1,108 @@
+//! What an engine tells of itself.
+
+use hotset_core::counters::Counters;
+
+use crate::engine::Engine;
+
+/// The server's side: memory, readers, reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Bytes that jobs may keep together, if bounded.
+    pub memory: Option<u64>,
+    /// Bytes granted to jobs.
+    pub capacity: u64,
+    /// Bytes beside them for what is only passing.
+    pub reserve: u64,
+    /// Bytes in segments.
+    pub arena: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of samples in the arena.
+    pub occupied: u64,
+    /// Those of them that no policy keeps.
+    pub passing: u64,
+    /// Batches that readers hold.
+    pub leases: u64,
+    /// Clients that have read.
+    pub readers: u64,
+    /// Reads in flight.
+    pub reads_in_flight: u64,
+    /// The most reads in flight.
+    pub concurrency: u64,
+    /// Bytes moved to make room.
+    pub moved: u64,
+}
+
+/// One job's side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobStats {
+    /// Its name.
+    pub job: String,
+    /// Its dataset's name on this server.
+    pub dataset: String,
+    /// Where the dataset lies.
+    pub place: String,
+    /// Its strategy; empty without a sampler.
+    pub strategy: String,
+    /// Its policy.
+    pub policy: String,
+    /// Samples of the dataset.
+    pub samples: u64,
+    /// Bytes of the dataset.
+    pub bytes: u64,
+    /// Bytes the job may keep.
+    pub capacity: u64,
+    /// Samples its policy keeps.
+    pub resident_samples: u64,
+    /// Bytes its policy keeps.
+    pub resident_bytes: u64,
+    /// Counters of its epochs.
+    pub epochs: Vec<(u64, Counters)>,
+    /// Counters of servings that no plan asked for.
+    pub unplanned: Counters,
+}
+
+impl Engine {
+    /// The engine's own figures.
+    pub fn stats(&self) -> EngineStats {
+        let state = self.shared.lock();
+        EngineStats {
+            memory: state.config.memory,
+            capacity: state.capacity(),
+            reserve: if state.jobs.is_empty() { 0 } else { state.reserve() },
+            arena: state.arena.total(),
+            segments: state.arena.segments() as u64,
+            occupied: state.arena.occupied(),
+            passing: state.passing(),
+            leases: state.leases.len() as u64,
+            readers: state.sessions.values().filter(|session| session.reads).count() as u64,
+            reads_in_flight: state.reading as u64,
+            concurrency: state.config.concurrency as u64,
+            moved: state.arena.moved(),
+        }
+    }
+
+    /// The figures of one job, or of all.
+    pub fn job_stats(&self, name: Option<&str>) -> Vec<JobStats> {
+        let state = self.shared.lock();
+        let jobs = state.jobs.values().filter(|job| name.is_none_or(|name| name == job.request.job));
+        jobs.map(|job| {
+            let book = &state.datasets[job.dataset as usize];
+            JobStats {
+                job: job.request.job.clone(),
+                dataset: book.name.clone(),
+                place: book.place.clone(),
+                strategy: job.grant.strategy.clone(),
+                policy: job.grant.policy.clone(),
+                samples: book.catalog.len() as u64,
+                bytes: book.catalog.bytes(),
+                capacity: job.grant.granted,
+                resident_samples: job.residents,
+                resident_bytes: job.policy.used(),
+                epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
+                unplanned: job.unplanned.clone(),
+            }
+        })
+        .collect()
+    }
+}

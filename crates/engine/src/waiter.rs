@@ -1,0 +1,70 @@
+//! A batch that a reader has asked for: gathered, waited for, and granted whole.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar};
+
+use hotset_core::schedule::State as Slot;
+use hotset_core::{Error, Id};
+
+/// Why a sample is served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role {
+    /// A plan says so.
+    Planned { epoch: u64, slot: usize, was: Slot },
+    /// The dataset has no sampler and is kept as it is asked for; whether it was a hit.
+    Kept { hit: bool },
+    /// Beside the plan; whether it was a hit.
+    Unplanned { hit: bool },
+}
+
+/// One sample of a batch, whose object it holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item {
+    pub(crate) id: Id,
+    pub(crate) object: u32,
+    pub(crate) role: Role,
+}
+
+/// A batch whose bytes have not all arrived.
+pub(crate) struct Waiter {
+    pub(crate) missing: usize,
+    pub(crate) failed: Option<Error>,
+    pub(crate) signal: Arc<Condvar>,
+}
+
+/// Where one sample of a batch lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The segment's number.
+    pub segment: u32,
+    /// Where in it the sample begins.
+    pub offset: u64,
+    /// The sample's bytes.
+    pub length: u64,
+}
+
+/// A segment that a reader has not been handed before.
+#[derive(Debug, Clone)]
+pub struct NewSegment {
+    /// Its number.
+    pub segment: u32,
+    /// Its bytes.
+    pub length: u64,
+    /// What to map.
+    pub descriptor: Arc<OwnedFd>,
+}
+
+/// A batch, leased to its reader until it is released.
+#[derive(Debug)]
+pub struct Grant {
+    /// Names the lease.
+    pub lease: u64,
+    /// One for each index, in the order they were asked for.
+    pub entries: Vec<Entry>,
+    /// One for each index, unless the dataset has no labels.
+    pub labels: Vec<i64>,
+    /// Segments to map first.
+    pub segments: Vec<NewSegment>,
+    /// Segments that are gone.
+    pub dropped: Vec<u32>,
+}

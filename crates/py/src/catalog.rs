@@ -1,0 +1,128 @@
+//! A listing made and read in this process, past the server.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use hotset_core::{Error, Id, Result};
+use hotset_store::{Opened, Request};
+use hotset_wire::proto::DatasetOpened;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::arguments::Whole;
+use crate::errors::raised;
+
+/// A listing made and read in this process, past the server (`HOTSET=off`).
+#[pyclass(frozen, module = "hotset._core")]
+pub(crate) struct Catalog {
+    opened: Opened,
+}
+
+/// Keys, labels (empty without labels) and sizes.
+pub(crate) type Description = (Vec<String>, Vec<i64>, Vec<u64>);
+
+impl Catalog {
+    fn id(&self, sample: u64) -> Result<Id> {
+        let samples = self.opened.catalog.len();
+        Id::try_from(sample).ok().filter(|&id| (id as usize) < samples).ok_or_else(|| {
+            let place = &self.opened.place;
+            Error::invalid(format!("sample `{sample}` is not one of the `{samples}` of `{place}`"))
+        })
+    }
+}
+
+#[pymethods]
+impl Catalog {
+    #[new]
+    #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None))]
+    fn new(
+        py: Python<'_>,
+        place: String,
+        layout: &str,
+        extensions: Vec<String>,
+        storage_options: Option<BTreeMap<String, String>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let layout = layout.parse().map_err(|error| raised(py, error))?;
+        let storage_options = storage_options.unwrap_or_default();
+        let request = Request { place, layout, extensions, storage_options };
+        let (outcome, exception) = py.detach(|| {
+            let exception = Cell::new(None);
+            // A listing cannot be stopped half-way; what Python raised meanwhile comes out at its end.
+            let outcome = hotset_store::open(&request, None, &mut |done| {
+                let said = Python::try_attach(|py| match &progress {
+                    Some(callback) => callback.call1(py, ("listing", done)).map(drop),
+                    None => py.check_signals(),
+                });
+                if let Some(Err(error)) = said {
+                    exception.set(Some(error));
+                }
+            });
+            (outcome, exception.into_inner())
+        });
+        match exception {
+            Some(exception) => Err(exception),
+            None => Ok(Self { opened: outcome.map_err(|error| raised(py, error))? }),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.opened.catalog.len()
+    }
+
+    /// As `Client.open_dataset` answers.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let catalog = &self.opened.catalog;
+        let opened = DatasetOpened {
+            dataset: self.opened.identity.clone(),
+            samples: catalog.len() as u64,
+            bytes: catalog.bytes(),
+            largest: catalog.largest(),
+            classes: catalog.classes().to_vec(),
+            labelled: catalog.labelled(),
+            cached: self.opened.cached,
+        };
+        dataset_fields(py, opened)
+    }
+
+    /// The bytes of one sample, read from the store (throttled as `storage_options` says).
+    fn read<'py>(&self, py: Python<'py>, sample: Whole<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        let id = self.id(sample.0).map_err(|error| raised(py, error))?;
+        let Opened { catalog, store, .. } = &self.opened;
+        PyBytes::new_with(py, catalog.size(id) as usize, |into| {
+            let outcome = py.detach(|| catalog.with_location(id, |location| store.read(location, into)));
+            outcome.map_err(|error| raised(py, Error::from(error).of_sample(sample.0, catalog.key(id))))
+        })
+    }
+
+    fn label(&self, py: Python<'_>, sample: Whole<u64>) -> PyResult<Option<i64>> {
+        let id = self.id(sample.0).map_err(|error| raised(py, error))?;
+        Ok(self.opened.catalog.label(id))
+    }
+
+    /// Keys, labels (empty without labels) and sizes of `count` samples from `first`, clipped to the listing.
+    fn describe(&self, py: Python<'_>, first: Whole<u64>, count: Whole<u64>) -> Description {
+        let catalog = &self.opened.catalog;
+        let samples = catalog.len() as u64;
+        let ids = first.0.min(samples)..first.0.saturating_add(count.0).min(samples);
+        py.detach(|| {
+            let ids = || ids.clone().map(|id| id as Id);
+            let keys = ids().map(|id| catalog.key(id)).collect();
+            let labels = ids().filter_map(|id| catalog.label(id)).collect();
+            (keys, labels, ids().map(|id| catalog.size(id)).collect())
+        })
+    }
+}
+
+/// The fields of `DatasetOpened`, by name.
+pub(crate) fn dataset_fields(py: Python<'_>, opened: DatasetOpened) -> PyResult<Bound<'_, PyDict>> {
+    let fields = PyDict::new(py);
+    fields.set_item("dataset", opened.dataset)?;
+    fields.set_item("samples", opened.samples)?;
+    fields.set_item("bytes", opened.bytes)?;
+    fields.set_item("largest", opened.largest)?;
+    fields.set_item("classes", opened.classes)?;
+    fields.set_item("labelled", opened.labelled)?;
+    fields.set_item("cached", opened.cached)?;
+    Ok(fields)
+}

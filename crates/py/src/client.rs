@@ -1,0 +1,189 @@
+//! One connection to a server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hotset_core::Error;
+use hotset_wire::proto;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arguments::{Numbers, Scores, Seconds, Whole};
+use crate::batch::Batch;
+use crate::catalog::{Description, dataset_fields};
+use crate::errors::{invalid, raised};
+use crate::plan::{Plan, check_epoch};
+use crate::waiting::{reporting, waiting};
+
+/// One connection. Not for two processes: open another after a fork. Usable from several threads.
+#[pyclass(frozen, module = "hotset._core")]
+pub(crate) struct Client {
+    inner: hotset_wire::Client,
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (path, *, main_pid, timeout))]
+    fn new(py: Python<'_>, path: PathBuf, main_pid: Whole<u32>, timeout: Seconds) -> PyResult<Self> {
+        let inner = waiting(py, |tick| hotset_wire::Client::connect(&path, main_pid.0, timeout.0, tick))?;
+        Ok(Self { inner })
+    }
+
+    #[getter]
+    fn instance(&self) -> &str {
+        &self.inner.welcome().instance
+    }
+
+    #[getter]
+    fn server_pid(&self) -> u32 {
+        self.inner.welcome().pid
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.closed()
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    /// The fields of `DatasetOpened`, as a dict.
+    #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None, expect=String::new(),
+        wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn open_dataset<'py>(
+        &self,
+        py: Python<'py>,
+        place: String,
+        layout: String,
+        extensions: Vec<String>,
+        storage_options: Option<BTreeMap<String, String>>,
+        progress: Option<Py<PyAny>>,
+        expect: String,
+        wait: Seconds,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let storage_options = storage_options.unwrap_or_default();
+        let request = proto::OpenDataset { place, layout, extensions, storage_options, expect };
+        let opened = reporting(py, progress, |tick, progress| {
+            self.inner.open_dataset(request, wait.0, tick, progress)
+        })?;
+        dataset_fields(py, opened)
+    }
+
+    /// The fields of `JobOpened`, as a dict.
+    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn open_job<'py>(
+        &self,
+        py: Python<'py>,
+        job: String,
+        dataset: String,
+        cache: String,
+        strategy: String,
+        policy: String,
+        seed: Whole<u64>,
+        prefetch: bool,
+        pad: bool,
+        wait: Seconds,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let request = proto::OpenJob { job, dataset, cache, strategy, policy, seed: seed.0, prefetch, pad };
+        let opened = waiting(py, |tick| self.inner.open_job(request, wait.0, tick))?;
+        let fields = PyDict::new(py);
+        fields.set_item("strategy", opened.strategy)?;
+        fields.set_item("policy", opened.policy)?;
+        fields.set_item("asked", opened.asked)?;
+        fields.set_item("granted", opened.granted)?;
+        Ok(fields)
+    }
+
+    #[pyo3(signature = (job, *, wait))]
+    fn close_job(&self, py: Python<'_>, job: String, wait: Seconds) -> PyResult<()> {
+        waiting(py, |tick| self.inner.close_job(proto::CloseJob { job }, wait.0, tick))
+    }
+
+    #[pyo3(signature = (job, epoch, *, rank, world, start, join=false, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn begin_epoch(
+        &self,
+        py: Python<'_>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        world: Whole<u32>,
+        start: Whole<u64>,
+        join: bool,
+        wait: Seconds,
+    ) -> PyResult<Plan> {
+        let epoch = epoch.0;
+        check_epoch(epoch).map_err(|error| raised(py, error))?;
+        let request = proto::BeginEpoch { job, epoch, rank: rank.0, world: world.0, start: start.0, join };
+        let plan = waiting(py, |tick| self.inner.begin_epoch(request, wait.0, tick))?;
+        Ok(Plan::shared(epoch, plan))
+    }
+
+    #[pyo3(signature = (job, indices, *, rank, wait))]
+    fn get_batch(
+        &self,
+        py: Python<'_>,
+        job: String,
+        indices: Numbers,
+        rank: Whole<u32>,
+        wait: Seconds,
+    ) -> PyResult<Batch> {
+        let wait_ms = u64::try_from(wait.0.as_millis()).unwrap_or(u64::MAX);
+        let request = proto::GetBatch { job, rank: rank.0, indices: indices.0, wait_ms };
+        Ok(Batch::new(waiting(py, |tick| self.inner.get_batch(request, tick))?))
+    }
+
+    /// (accepted, rejected)
+    #[pyo3(signature = (job, epoch, *, rank, upto, ids, scores, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn report(
+        &self,
+        py: Python<'_>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        upto: Whole<u64>,
+        ids: Numbers,
+        scores: Scores,
+        wait: Seconds,
+    ) -> PyResult<(u64, u64)> {
+        let (ids, scores) = (ids.0, scores.0);
+        if ids.len() != scores.len() {
+            let (ids, scores) = (ids.len(), scores.len());
+            return Err(invalid(py, format!("`ids` has `{ids}` values, `scores` has `{scores}`")));
+        }
+        let narrow = |id: u64| u32::try_from(id).map_err(|_| invalid(py, format!("`{id}` is no sample id")));
+        let ids = ids.into_iter().map(narrow).collect::<PyResult<_>>()?;
+        let request = proto::Report { job, epoch: epoch.0, rank: rank.0, upto: upto.0, ids, scores };
+        let reported = waiting(py, |tick| self.inner.report(request, wait.0, tick))?;
+        Ok((reported.accepted, reported.rejected))
+    }
+
+    /// Keys, labels (empty without labels) and sizes of `count` samples from `first`.
+    #[pyo3(signature = (dataset, first, count, *, wait))]
+    fn describe(
+        &self,
+        py: Python<'_>,
+        dataset: String,
+        first: Whole<u64>,
+        count: Whole<u64>,
+        wait: Seconds,
+    ) -> PyResult<Description> {
+        let request = proto::Describe { dataset, first: first.0, count: count.0 };
+        let described = waiting(py, |tick| self.inner.describe(request, wait.0, tick))?;
+        Ok((described.keys, described.labels, described.sizes))
+    }
+
+    /// The `Stats` message as JSON.
+    #[pyo3(signature = (job=String::new(), *, wait))]
+    fn stats(&self, py: Python<'_>, job: String, wait: Seconds) -> PyResult<String> {
+        waiting(py, |tick| {
+            let stats = self.inner.stats(proto::GetStats { job }, wait.0, tick)?;
+            serde_json::to_string(&stats).map_err(|error| Error::internal(error.to_string()))
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! PyO3 conversions, nothing else: `hotset._core`, as `python/hotset/_core.pyi` describes it.
+
+mod arguments;
+mod batch;
+mod catalog;
+mod client;
+mod errors;
+mod plan;
+mod waiting;
+
+/// The native part of Hotset.
+#[pyo3::pymodule]
+mod _core {
+    use hotset_core::bytes::Amount;
+    use hotset_core::{policy, sampling};
+    use pyo3::prelude::*;
+
+    use crate::arguments::Whole;
+    #[pymodule_export]
+    use crate::{batch::Batch, catalog::Catalog, client::Client, plan::Plan};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's own name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// The plan that the server's `uniform` makes, without a server.
+    #[pyfunction]
+    fn uniform_plan(
+        py: Python<'_>,
+        samples: Whole<u64>,
+        seed: Whole<u64>,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        world: Whole<u32>,
+        pad: bool,
+    ) -> PyResult<Plan> {
+        let plan = py.detach(|| Plan::uniform(samples.0, seed.0, epoch.0, rank.0, world.0, pad));
+        plan.map_err(|error| crate::errors::raised(py, error))
+    }
+
+    /// The bytes of `8GiB`, or of `20%` of `whole`.
+    #[pyfunction]
+    fn parse_size(py: Python<'_>, text: &str, whole: Whole<u64>) -> PyResult<u64> {
+        let amount: Amount = text.parse().map_err(|error| crate::errors::raised(py, error))?;
+        Ok(amount.of(whole.0))
+    }
+
+    /// (name, its own policy, one line) of every strategy.
+    #[pyfunction]
+    fn strategies() -> Vec<(&'static str, &'static str, &'static str)> {
+        sampling::REGISTRY.iter().map(|entry| (entry.name, entry.policy, entry.summary)).collect()
+    }
+
+    /// (name, one line) of every policy.
+    #[pyfunction]
+    fn policies() -> Vec<(&'static str, &'static str)> {
+        policy::REGISTRY.iter().map(|entry| (entry.name, entry.summary)).collect()
+    }
+
+    /// The command line; the process's exit code.
+    #[pyfunction]
+    fn main(py: Python<'_>, arguments: Vec<String>) -> i32 {
+        py.detach(|| placeholder(arguments))
+    }
+
+    // Until `hotset_cli::run` is there.
+    fn placeholder(_arguments: Vec<String>) -> i32 {
+        2
+    }
+
+    /// Closes this process's copies of its parent's connections.
+    #[pyfunction]
+    fn after_fork_in_child() {
+        hotset_wire::after_fork_in_child();
+    }
+}

@@ -1,0 +1,96 @@
+//! One rank's ids of one epoch, as indices for a loader.
+
+use hotset_core::id::{LAST_EPOCH, MOST_SAMPLES};
+use hotset_core::sampling::{self, Draw, Setup};
+use hotset_core::{Error, Id, Index, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::arguments::Whole;
+
+/// More ranks than any job has; padding makes as many slots.
+const MOST_RANKS: u32 = 1 << 20;
+
+/// Where the ids lie.
+enum Ids {
+    Shared(hotset_wire::Plan),
+    Own(Vec<Id>),
+}
+
+/// One rank's ids of one epoch, in the server's sealed memory.
+#[pyclass(frozen, module = "hotset._core")]
+pub(crate) struct Plan {
+    epoch: u64,
+    ids: Ids,
+}
+
+impl Plan {
+    pub(crate) fn shared(epoch: u64, plan: hotset_wire::Plan) -> Self {
+        Self { epoch, ids: Ids::Shared(plan) }
+    }
+
+    /// The plan that `uniform` makes for a rank.
+    pub(crate) fn uniform(
+        samples: u64,
+        seed: u64,
+        epoch: u64,
+        rank: u32,
+        world: u32,
+        pad: bool,
+    ) -> Result<Self> {
+        check_epoch(epoch)?;
+        if samples > MOST_SAMPLES {
+            return Err(Error::invalid(format!(
+                "`{samples}` samples are more than the `{MOST_SAMPLES}` supported"
+            )));
+        }
+        if world > MOST_RANKS || rank >= world {
+            return Err(Error::invalid(format!(
+                "rank `{rank}` of `{world}`: there are `1` to `{MOST_RANKS}` ranks, counted from `0`"
+            )));
+        }
+        let setup = Setup { samples: samples as usize, seed };
+        let mut strategy = (sampling::find("uniform")?.build)(setup);
+        // A padded plan before this one left nobody out.
+        let carried = pad.then_some([].as_slice());
+        let drawn = strategy.draw(&Draw { epoch, world, carried });
+        let plan = sampling::Plan::cut(epoch, world, pad, drawn);
+        Ok(Self { epoch, ids: Ids::Own(plan.rank_ids(rank).collect()) })
+    }
+}
+
+/// An epoch that an index can carry.
+pub(crate) fn check_epoch(epoch: u64) -> Result<()> {
+    if epoch <= LAST_EPOCH {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("epoch `{epoch}` is beyond the last one, `{LAST_EPOCH}`")))
+}
+
+#[pymethods]
+impl Plan {
+    fn __len__(&self) -> usize {
+        match &self.ids {
+            Ids::Shared(plan) => usize::try_from(plan.len()).unwrap_or(usize::MAX),
+            Ids::Own(ids) => ids.len(),
+        }
+    }
+
+    /// Indices (epoch in the upper part) of slots `start..stop`, clipped to the plan.
+    fn block<'py>(
+        &self,
+        py: Python<'py>,
+        start: Whole<u64>,
+        stop: Whole<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let index = |id: Id| Index { epoch: Some(self.epoch), sample: id.into() }.into_raw();
+        match &self.ids {
+            Ids::Shared(plan) => PyList::new(py, plan.ids(start.0, stop.0).map(index)),
+            Ids::Own(ids) => {
+                let clip = |slot: u64| usize::try_from(slot).unwrap_or(usize::MAX).min(ids.len());
+                let ids = ids.get(clip(start.0)..clip(stop.0)).unwrap_or_default();
+                PyList::new(py, ids.iter().map(|&id| index(id)))
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Opened datasets: listed once, joined by whoever expects them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hotset_core::{Error, Result};
+use hotset_engine::{Engine, SessionId};
+use hotset_store::{Request, forget, open};
+use hotset_wire::proto::{DatasetOpened, OpenDataset};
+
+/// What the server remembers of its datasets beside the engine.
+pub(crate) struct Catalogs {
+    listings: Option<PathBuf>,
+    /// One lock for each place being listed, so that six workers list it once.
+    turns: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// How each dataset was asked for, to forget its listing when it turns out to be old.
+    requests: Mutex<HashMap<String, Request>>,
+}
+
+impl Catalogs {
+    pub(crate) fn new(listings: Option<PathBuf>) -> Self {
+        Self { listings, turns: Mutex::default(), requests: Mutex::default() }
+    }
+
+    /// Opens a dataset for a session; `progress` is told how many samples were listed.
+    pub(crate) fn open(
+        &self,
+        engine: &Engine,
+        session: SessionId,
+        asked: OpenDataset,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<DatasetOpened> {
+        if let Some(joined) = self.join(engine, session, &asked.expect) {
+            return Ok(joined);
+        }
+        let request = Request {
+            place: asked.place,
+            layout: asked.layout.parse()?,
+            extensions: asked.extensions,
+            storage_options: asked.storage_options.into_iter().collect(),
+        };
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry(request.place.clone()).or_default())
+        };
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(joined) = self.join(engine, session, &asked.expect) {
+            return Ok(joined);
+        }
+        let opened = open(&request, self.listings.as_deref(), progress)?;
+        if !asked.expect.is_empty() && asked.expect != opened.identity {
+            return Err(Error::changed(format!(
+                "`{}` no longer holds the dataset this job has opened: open the dataset again",
+                opened.place
+            )));
+        }
+        let dataset = engine.open_dataset(session, &opened);
+        tracing::info!(
+            place = opened.place,
+            samples = opened.catalog.len(),
+            cached = opened.cached,
+            "dataset opened"
+        );
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).insert(dataset.clone(), request);
+        Ok(describe(dataset, &opened.catalog, opened.cached))
+    }
+
+    /// Joins a dataset that is open here.
+    fn join(&self, engine: &Engine, session: SessionId, expected: &str) -> Option<DatasetOpened> {
+        if expected.is_empty() {
+            return None;
+        }
+        let catalog = engine.join_dataset(session, expected)?;
+        Some(describe(expected.to_owned(), &catalog, true))
+    }
+
+    /// Forgets the kept listing of a dataset whose data has changed, so that opening it again lists it anew.
+    pub(crate) fn outdated(&self, dataset: &str) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(listings), Some(request)) = (&self.listings, requests.get(dataset)) {
+            forget(listings, request);
+        }
+    }
+}
+
+fn describe(dataset: String, catalog: &hotset_store::Catalog, cached: bool) -> DatasetOpened {
+    DatasetOpened {
+        dataset,
+        samples: catalog.len() as u64,
+        bytes: catalog.bytes(),
+        largest: catalog.largest(),
+        classes: catalog.classes().to_vec(),
+        labelled: catalog.labelled(),
+        cached,
+    }
+}

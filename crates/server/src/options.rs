@@ -1,0 +1,25 @@
+//! What a server is made from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a server. The environment is not looked at here.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// A private server of one job: it ignores Ctrl-C and ends after the training processes it watches.
+    pub embedded: bool,
+    /// Training processes to watch from the start.
+    pub watch: Vec<u32>,
+    /// The bytes that all jobs may keep together; `None` leaves it to the machine's memory.
+    pub memory: Option<u64>,
+    /// Reads in flight at a time.
+    pub concurrency: usize,
+    /// How often a read that failed in passing is tried again.
+    pub retries: u32,
+    /// How long a job stays whose last process has gone.
+    pub linger: Duration,
+    /// Where listings are kept between runs; `None` keeps none.
+    pub listings: Option<PathBuf>,
+}

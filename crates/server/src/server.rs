@@ -1,0 +1,169 @@
+//! The accept loop, and when it ends.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hotset_core::{Error, Result};
+use hotset_engine::{Config, Engine, machine_memory};
+use hotset_wire::socket::Connection;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::catalogs::Catalogs;
+use crate::options::Options;
+use crate::session;
+use crate::socket::Socket;
+use crate::watch::Watch;
+
+/// How often the loop looks around when nobody connects.
+const TICK: Duration = Duration::from_millis(250);
+/// How long sessions have to end when the server stops.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What every session of a server shares.
+pub(crate) struct Host {
+    pub(crate) engine: Engine,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) watch: Watch,
+    pub(crate) version: &'static str,
+    pub(crate) instance: String,
+    pub(crate) started: Instant,
+    stop: Arc<AtomicBool>,
+    sessions: AtomicUsize,
+}
+
+impl Host {
+    /// An error once the server is stopping.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("the server is stopping"));
+        }
+        Ok(())
+    }
+}
+
+/// A server that has its socket.
+pub struct Server {
+    options: Options,
+    socket: Socket,
+    host: Arc<Host>,
+}
+
+impl Server {
+    /// Takes the socket.
+    pub fn bind(options: Options) -> Result<Self> {
+        let socket = Socket::bind(&options.socket)?;
+        let config = Config {
+            concurrency: options.concurrency.max(1),
+            memory: options.memory,
+            machine: machine_memory(),
+            retries: options.retries,
+            linger: options.linger,
+        };
+        let host = Host {
+            engine: Engine::new(config),
+            catalogs: Catalogs::new(options.listings.clone()),
+            watch: Watch::default(),
+            version: env!("CARGO_PKG_VERSION"),
+            instance: instance(),
+            started: Instant::now(),
+            stop: Arc::new(AtomicBool::new(false)),
+            sessions: AtomicUsize::new(0),
+        };
+        for &process in &options.watch {
+            host.watch.add(process);
+        }
+        Ok(Self { options, socket, host: Arc::new(host) })
+    }
+
+    /// Accepts connections until a signal, or the end of the watch, or the loss of the socket's name.
+    pub fn run(self) -> Result<()> {
+        let failed = |error: std::io::Error| Error::internal(format!("cannot handle signals: {error}"));
+        signal_hook::flag::register(SIGTERM, Arc::clone(&self.host.stop)).map_err(failed)?;
+        // A private server shares its terminal with the trainer, whose affair Ctrl-C is.
+        let ignored = Arc::new(AtomicBool::new(false));
+        let on_interrupt = if self.options.embedded { ignored } else { Arc::clone(&self.host.stop) };
+        signal_hook::flag::register(SIGINT, on_interrupt).map_err(failed)?;
+        tracing::info!(socket = %self.options.socket.display(), "listening");
+        let mut alone = None;
+        while !self.host.stop.load(Ordering::Relaxed) {
+            if self.waits_for_client() {
+                self.accept();
+            }
+            self.host.engine.tidy(Instant::now());
+            if self.options.embedded && self.host.watch.over(&mut alone) {
+                tracing::info!("the last training process has ended");
+                break;
+            }
+            if !self.socket.is_ours() {
+                tracing::warn!(socket = %self.options.socket.display(), "another server has taken the socket");
+                break;
+            }
+        }
+        self.farewell();
+        Ok(())
+    }
+
+    fn waits_for_client(&self) -> bool {
+        let mut asked = [PollFd::new(&self.socket.listener, PollFlags::IN)];
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+        matches!(poll(&mut asked, Some(&tick)), Ok(1))
+    }
+
+    fn accept(&self) {
+        match self.socket.listener.accept() {
+            Ok((stream, _)) => self.start_session(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => {
+                // Out of descriptors, most likely: existing sessions go on, and the next tick tries again.
+                tracing::warn!(%error, "cannot accept a connection");
+                std::thread::sleep(TICK);
+            }
+        }
+    }
+
+    fn start_session(&self, stream: UnixStream) {
+        let connection = match Connection::new(stream) {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "cannot set up a connection");
+                return;
+            }
+        };
+        let own = rustix::process::geteuid().as_raw();
+        if connection.peer_uid().ok() != Some(own) {
+            tracing::warn!("a connection of another user was refused");
+            return;
+        }
+        let host = Arc::clone(&self.host);
+        host.sessions.fetch_add(1, Ordering::Relaxed);
+        let thread = std::thread::Builder::new().name("hotset-session".into()).stack_size(1 << 20);
+        let started = thread.spawn(move || {
+            session::serve(connection, &host);
+            host.sessions.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(error) = started {
+            self.host.sessions.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%error, "cannot start a thread for a connection");
+        }
+    }
+
+    /// Lets sessions end before the process does.
+    fn farewell(&self) {
+        self.host.stop.store(true, Ordering::Relaxed);
+        self.host.engine.stop();
+        let began = Instant::now();
+        while self.host.sessions.load(Ordering::Relaxed) > 0 && began.elapsed() < FAREWELL {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A name that no other start of a server has.
+fn instance() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}

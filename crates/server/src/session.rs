@@ -1,0 +1,224 @@
+//! One connection: a thread that reads requests, calls the engine and answers.
+//!
+//! Requests are answered one after the other, in order. Whatever a client sends, it gets an answer or loses
+//! its connection; when the connection ends, for whatever reason, its leases end with it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hotset_core::{Error, Kind, Result};
+use hotset_engine::{Grant, JobRequest, SessionId};
+use hotset_wire::proto::{self, request, response};
+use hotset_wire::socket::{Connection, MOST_DESCRIPTORS};
+use hotset_wire::{PROTOCOL, proto::Response};
+
+use crate::answer;
+use crate::server::Host;
+
+/// How long a client has to say who it is, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a client hears of a long request.
+const PROGRESS: Duration = Duration::from_millis(250);
+/// The most samples described in one answer.
+const DESCRIBED: u64 = 1 << 16;
+
+/// Serves one connection until it ends.
+pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
+    let session = host.engine.attach();
+    if let Err(error) = converse(&mut connection, host, session) {
+        tracing::debug!(%error, "a connection ended early");
+    }
+    host.engine.detach(session, Instant::now());
+}
+
+fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -> Result<()> {
+    let mut tick = || host.check();
+    let first: Option<proto::Request> = connection.receive(Some(Instant::now() + PATIENCE), &mut tick)?;
+    let Some(request::Kind::Hello(hello)) = first.and_then(|request| request.kind) else {
+        return refuse(connection, host, &Error::invalid("the first frame of a connection must be a hello"));
+    };
+    if hello.protocol != PROTOCOL {
+        let error = Error::invalid(format!(
+            "this server (version {}) speaks protocol {PROTOCOL}, the client (version {}) speaks {}: use the same \
+             version of hotset for both",
+            host.version, hello.version, hello.protocol
+        ));
+        return refuse(connection, host, &error);
+    }
+    if hello.main_pid != 0 {
+        host.watch.add(hello.main_pid);
+    }
+    let welcome = proto::Welcome {
+        protocol: PROTOCOL,
+        version: host.version.to_owned(),
+        instance: host.instance.clone(),
+        pid: std::process::id(),
+    };
+    send(connection, host, response::Kind::Welcome(welcome))?;
+    loop {
+        let mut tick = || host.check();
+        let Some(request) = connection.receive::<proto::Request>(None, &mut tick)? else { return Ok(()) };
+        let Some(kind) = request.kind else {
+            refuse(connection, host, &Error::invalid("a request of a kind this server does not know"))?;
+            continue;
+        };
+        if let request::Kind::Released(released) = kind {
+            host.engine.release(session, &released.leases)?;
+            continue;
+        }
+        if let Err(error) = answer(connection, host, session, kind) {
+            refuse(connection, host, &error)?;
+        }
+    }
+}
+
+/// Answers one request, or says why not.
+fn answer(
+    connection: &mut Connection,
+    host: &Arc<Host>,
+    session: SessionId,
+    kind: request::Kind,
+) -> Result<()> {
+    let engine = &host.engine;
+    let answer = match kind {
+        request::Kind::GetBatch(asked) => return get_batch(connection, host, session, &asked),
+        request::Kind::BeginEpoch(asked) => return begin_epoch(connection, host, &asked),
+        request::Kind::OpenDataset(asked) => {
+            let mut told = Instant::now();
+            let opened = host.catalogs.open(engine, session, asked, &mut |done| {
+                if told.elapsed() >= PROGRESS {
+                    told = Instant::now();
+                    let progress = proto::Progress { what: "listing".into(), done };
+                    // A client that has gone is noticed when the answer is sent.
+                    let _ = send(connection, host, response::Kind::Progress(progress));
+                }
+            })?;
+            response::Kind::DatasetOpened(opened)
+        }
+        request::Kind::OpenJob(asked) => {
+            let grant = engine.open_job(session, job_request(asked)?)?;
+            response::Kind::JobOpened(proto::JobOpened {
+                strategy: grant.strategy,
+                policy: grant.policy,
+                asked: grant.asked,
+                granted: grant.granted,
+            })
+        }
+        request::Kind::CloseJob(asked) => {
+            engine.close_job(session, &asked.job);
+            response::Kind::JobClosed(proto::JobClosed {})
+        }
+        request::Kind::Report(asked) => {
+            let (accepted, rejected) = engine.report(&asked.job, asked.epoch, &asked.ids, &asked.scores)?;
+            response::Kind::Reported(proto::Reported { accepted, rejected })
+        }
+        request::Kind::GetStats(asked) => response::Kind::Stats(stats(host, &asked.job)),
+        request::Kind::Describe(asked) => response::Kind::Described(describe(host, &asked)?),
+        request::Kind::Hello(_) => return Err(Error::invalid("a connection says hello only once")),
+        request::Kind::Released(_) => return Ok(()),
+    };
+    send(connection, host, answer)
+}
+
+fn get_batch(
+    connection: &mut Connection,
+    host: &Arc<Host>,
+    session: SessionId,
+    asked: &proto::GetBatch,
+) -> Result<()> {
+    let wait = Duration::from_millis(asked.wait_ms);
+    let mut alive = || !connection.hung_up() && host.check().is_ok();
+    let granted = host.engine.get_batch(session, &asked.job, asked.rank, &asked.indices, wait, &mut alive);
+    let grant = match granted {
+        Ok(grant) => grant,
+        Err(error) => {
+            if error.kind == Kind::Changed {
+                host.engine.dataset_of(&asked.job).iter().for_each(|dataset| host.catalogs.outdated(dataset));
+            }
+            return Err(error);
+        }
+    };
+    let lease = grant.lease;
+    let sent = send_grant(connection, host, grant);
+    if sent.is_err() {
+        host.engine.release(session, &[lease])?;
+    }
+    sent
+}
+
+fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Result<()> {
+    for some in grant.segments.chunks(MOST_DESCRIPTORS) {
+        let segments =
+            some.iter().map(|new| proto::Segment { segment: new.segment, length: new.length }).collect();
+        let descriptors: Vec<_> = some.iter().map(|new| new.descriptor.as_fd()).collect();
+        let message = Response { kind: Some(response::Kind::Segments(proto::Segments { segments })) };
+        connection.send(&message, &descriptors, Some(Instant::now() + PATIENCE), &mut || host.check())?;
+    }
+    let batch = proto::Batch {
+        lease: grant.lease,
+        segment: grant.entries.iter().map(|entry| entry.segment).collect(),
+        offset: grant.entries.iter().map(|entry| entry.offset).collect(),
+        length: grant.entries.iter().map(|entry| entry.length).collect(),
+        label: grant.labels,
+        dropped: grant.dropped,
+    };
+    send(connection, host, response::Kind::Batch(batch))
+}
+
+fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::BeginEpoch) -> Result<()> {
+    let ranks = (asked.rank, asked.world);
+    let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
+    let memory = answer::plan_memory(&plan, asked.rank)?;
+    let begun = proto::EpochBegun { length: plan.rank_len() as u64 };
+    let message = Response { kind: Some(response::Kind::EpochBegun(begun)) };
+    let deadline = Some(Instant::now() + PATIENCE);
+    Ok(connection.send(&message, &[memory.as_fd()], deadline, &mut || host.check())?)
+}
+
+fn job_request(asked: proto::OpenJob) -> Result<JobRequest> {
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    Ok(JobRequest {
+        job: asked.job,
+        dataset: asked.dataset,
+        cache: asked.cache.parse().map_err(|error: Error| Error::invalid(format!("`cache`: {error}")))?,
+        strategy: some(asked.strategy),
+        policy: some(asked.policy),
+        seed: asked.seed,
+        prefetch: asked.prefetch,
+        pad: asked.pad,
+    })
+}
+
+fn describe(host: &Arc<Host>, asked: &proto::Describe) -> Result<proto::Described> {
+    let catalog = host.engine.catalog(&asked.dataset)?;
+    let samples = catalog.len() as u64;
+    let count = asked.count.min(DESCRIBED).min(samples.saturating_sub(asked.first));
+    let ids = || (asked.first..asked.first.saturating_add(count)).map(|id| id as hotset_core::Id);
+    Ok(proto::Described {
+        keys: ids().map(|id| catalog.key(id)).collect(),
+        labels: ids().filter_map(|id| catalog.label(id)).collect(),
+        sizes: ids().map(|id| catalog.size(id)).collect(),
+    })
+}
+
+fn stats(host: &Arc<Host>, job: &str) -> proto::Stats {
+    let server = proto::ServerStats {
+        version: host.version.to_owned(),
+        pid: std::process::id(),
+        instance: host.instance.clone(),
+        uptime_seconds: host.started.elapsed().as_secs_f64(),
+        ..answer::server_stats(&host.engine.stats())
+    };
+    let jobs = host.engine.job_stats((!job.is_empty()).then_some(job));
+    proto::Stats { server: Some(server), jobs: jobs.into_iter().map(answer::job_stats).collect() }
+}
+
+fn refuse(connection: &mut Connection, host: &Arc<Host>, error: &Error) -> Result<()> {
+    send(connection, host, response::Kind::Failure(error.clone().into()))
+}
+
+fn send(connection: &mut Connection, host: &Arc<Host>, kind: response::Kind) -> Result<()> {
+    let message = Response { kind: Some(kind) };
+    Ok(connection.send(&message, &[], Some(Instant::now() + PATIENCE), &mut || host.check())?)
+}

@@ -1,0 +1,27 @@
+//! Where samples come from: catalogs, and reads behind one small trait.
+//!
+//! [`open`] lists a place once and hands out two things: a [`Catalog`], which says what the samples are and
+//! never changes, and a [`Store`], which reads one of them at a time and refuses bytes that are no longer
+//! what was listed. Listings are kept on disk and checked by their directories alone, so that a large
+//! dataset opens at once the second time. Wrappers make a store slow (`throttle`) or unreliable (`fault`)
+//! on purpose.
+
+mod binary;
+pub mod catalog;
+mod directory;
+mod fault;
+mod files;
+mod folder;
+mod layout;
+mod listing;
+mod names;
+mod open;
+mod options;
+mod place;
+mod store;
+mod throttle;
+
+pub use catalog::Catalog;
+pub use layout::Layout;
+pub use open::{Opened, Request, forget, open};
+pub use store::{Location, ReadError, Store};

@@ -1,0 +1,218 @@
+//! A kept listing is used if it is whole and nothing changed, and never otherwise.
+
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::folder;
+use crate::layout::Layout;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A dataset that was last changed an hour ago, and a place for listings.
+struct Bench {
+    root: TempDir,
+    listings: TempDir,
+    place: Place,
+    selection: Selection,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for file in ["a/1.png", "a/2.png", "b/sub/3.png"] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        let place = Place::resolve(&root.path().display().to_string()).unwrap();
+        let selection = Selection::new(Layout::Images, &[]).unwrap();
+        let bench = Self { root, listings: tempfile::tempdir().unwrap(), place, selection };
+        bench.age();
+        bench
+    }
+
+    /// Sets the time of every directory back.
+    fn age(&self) {
+        for directory in ["", "a", "b", "b/sub"] {
+            let directory = fs::File::open(self.root.path().join(directory)).unwrap();
+            directory.set_modified(SystemTime::now() - HOUR).unwrap();
+        }
+    }
+
+    fn slot(&self) -> Slot<'_> {
+        Slot::new(self.listings.path(), &self.place, &self.selection)
+    }
+
+    fn list(&self) -> Listing {
+        folder::list(self.place.path(), &self.selection, &mut |_| {}).unwrap()
+    }
+
+    /// The bytes of a valid file.
+    fn bytes(&self) -> Vec<u8> {
+        self.slot().save(&self.list(), SystemTime::now());
+        fs::read(&self.slot().file).unwrap()
+    }
+}
+
+fn kept() -> Bench {
+    let bench = Bench::new();
+    bench.slot().save(&bench.list(), SystemTime::now());
+    bench
+}
+
+#[test]
+fn a_kept_listing_is_the_listing() {
+    let bench = kept();
+    let (fresh, loaded) = (bench.list().catalog, bench.slot().load().unwrap());
+    assert_eq!(loaded.identity(), fresh.identity());
+    assert_eq!(loaded.versions_identity(), fresh.versions_identity());
+    assert_eq!(loaded.classes(), fresh.classes());
+    assert_eq!(loaded.memory(), fresh.memory());
+    let files: Vec<_> = fs::read_dir(bench.listings.path()).unwrap().collect();
+    assert_eq!(files.len(), 1, "no temporary file is left");
+}
+
+#[test]
+fn another_question_has_another_slot() {
+    let bench = kept();
+    let files = Selection::new(Layout::Files, &[]).unwrap();
+    let png = Selection::new(Layout::Images, &[".png".into()]).unwrap();
+    for other in [files, png] {
+        let slot = Slot::new(bench.listings.path(), &bench.place, &other);
+        assert!(slot.load().is_none());
+        // Even under the same name it is not taken for an answer.
+        fs::copy(&bench.slot().file, &slot.file).unwrap();
+        assert!(slot.load().is_none());
+    }
+}
+
+#[test]
+fn a_directory_that_changed_is_listed_anew() {
+    type Change = fn(&Path);
+    let changes: [Change; 5] = [
+        |root| fs::write(root.join("b/sub/4.png"), b"new").unwrap(),
+        |root| fs::remove_file(root.join("a/2.png")).unwrap(),
+        |root| fs::rename(root.join("a/2.png"), root.join("a/4.png")).unwrap(),
+        |root| fs::create_dir(root.join("c")).unwrap(),
+        |root| fs::remove_dir_all(root.join("b")).unwrap(),
+    ];
+    for change in changes {
+        let bench = kept();
+        assert!(bench.slot().load().is_some());
+        change(bench.root.path());
+        assert!(bench.slot().load().is_none());
+    }
+}
+
+#[test]
+fn a_change_whose_time_was_set_back_is_seen_too() {
+    let bench = kept();
+    let folder = bench.root.path().join("a");
+    let before = fs::metadata(&folder).unwrap();
+    // Again, until the file system's clock has ticked.
+    while Stamp::of(&fs::metadata(&folder).unwrap()) == Stamp::of(&before) {
+        fs::write(folder.join("3.png"), b"new").unwrap();
+        fs::File::open(&folder).unwrap().set_modified(before.modified().unwrap()).unwrap();
+    }
+    assert_eq!(fs::metadata(&folder).unwrap().modified().unwrap(), before.modified().unwrap());
+    assert!(bench.slot().load().is_none());
+}
+
+#[test]
+fn a_directory_changed_just_before_is_not_trusted() {
+    let bench = kept();
+    let fresh = fs::File::open(bench.root.path().join("b/sub")).unwrap();
+    let began = SystemTime::now();
+    fresh.set_modified(began - Duration::from_millis(1_900)).unwrap();
+    bench.slot().save(&bench.list(), began);
+    assert!(!bench.slot().file.exists(), "the older listing goes as well");
+    fresh.set_modified(began - Duration::from_millis(2_100)).unwrap();
+    bench.slot().save(&bench.list(), began);
+    assert!(bench.slot().load().is_some());
+    bench.slot().forget();
+    assert!(bench.slot().load().is_none());
+    bench.slot().forget();
+}
+
+#[test]
+fn a_corrupt_file_is_ignored_and_replaced() {
+    let bench = kept();
+    for bytes in [&b""[..], b"hotsetls", b"something else"] {
+        fs::write(&bench.slot().file, bytes).unwrap();
+        assert!(bench.slot().load().is_none());
+        bench.slot().save(&bench.list(), SystemTime::now());
+        assert!(bench.slot().load().is_some());
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_no_error() {
+    let bench = Bench::new();
+    let file = bench.listings.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let slot = Slot::new(&file, &bench.place, &bench.selection);
+    slot.save(&bench.list(), SystemTime::now());
+    assert!(slot.load().is_none());
+}
+
+#[test]
+fn a_path_that_leaves_the_root_is_garbled() {
+    assert!(is_name("a b") && is_name("..."));
+    for name in ["", ".", "..", "a/b", "/", "a\0"] {
+        assert!(!is_name(name));
+    }
+}
+
+/// One valid file for all cases.
+fn valid() -> &'static (Bench, Vec<u8>) {
+    static VALID: OnceLock<(Bench, Vec<u8>)> = OnceLock::new();
+    VALID.get_or_init(|| {
+        let bench = Bench::new();
+        let bytes = bench.bytes();
+        (bench, bytes)
+    })
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let (bench, _) = valid();
+        prop_assert!(bench.slot().decode(&bytes).is_err());
+        let with_magic = [MAGIC, &bytes[..]].concat();
+        prop_assert!(bench.slot().decode(&with_magic).is_err());
+    }
+
+    #[test]
+    fn one_byte_changed_is_refused(place in any::<prop::sample::Index>(), flip in 1u8..) {
+        let (bench, bytes) = valid();
+        let mut bytes = bytes.clone();
+        bytes[place.index(valid().1.len())] ^= flip;
+        let refused = bench.slot().decode(&bytes);
+        prop_assert!(matches!(refused, Err(Unusable::Checksum | Unusable::Foreign)));
+    }
+
+    #[test]
+    fn a_file_cut_short_or_grown_is_refused(place in any::<prop::sample::Index>(), more in 1usize..40) {
+        let (bench, bytes) = valid();
+        prop_assert!(bench.slot().decode(&bytes[..place.index(bytes.len())]).is_err());
+        prop_assert!(bench.slot().decode(&[&bytes[..], &vec![0; more]].concat()).is_err());
+    }
+
+    /// Past the checksum too: a body that was changed, cut or filled at will never panics.
+    #[test]
+    fn a_forged_body_never_panics(
+        place in any::<prop::sample::Index>(),
+        with in prop::collection::vec(any::<u8>(), 0..12),
+        cut in any::<bool>(),
+    ) {
+        let (bench, bytes) = valid();
+        let mut body = bytes[MAGIC.len()..bytes.len() - CHECKSUM].to_vec();
+        let place = place.index(body.len());
+        let end = if cut { body.len() } else { (place + with.len()).min(body.len()) };
+        body.splice(place..end, with);
+        let _ = bench.slot().decode_body(&body);
+    }
+}

@@ -1,0 +1,169 @@
+//! Storage options: what a user sets about a store, as text.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hotset_core::bytes::Amount;
+use hotset_core::{Error, Result};
+
+use crate::fault::Fault;
+use crate::throttle::Throttle;
+
+/// Every option, with an example of its value.
+const KNOWN: [(&str, &str); 7] = [
+    ("fault.rate", "0.05"),
+    ("fault.seed", "7"),
+    ("fault.stall", "0.01"),
+    ("fault.stall_for", "200ms"),
+    ("fault.truncate", "0.01"),
+    ("throttle.bandwidth", "100MB/s"),
+    ("throttle.latency", "5ms"),
+];
+
+/// Storage options, read. What is not set is not wrapped around the store.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Options {
+    pub(crate) throttle: Option<Throttle>,
+    pub(crate) fault: Option<Fault>,
+}
+
+impl Options {
+    pub(crate) fn parse(options: &BTreeMap<String, String>) -> Result<Self> {
+        let mut parsed = Self::default();
+        for (name, value) in options {
+            let refuse = |why: &str| refuse(name, value, why);
+            match name.as_str() {
+                "throttle.latency" => parsed.throttle().latency = duration(value).map_err(refuse)?,
+                "throttle.bandwidth" => parsed.throttle().bandwidth = Some(rate(value).map_err(refuse)?),
+                "fault.seed" => {
+                    parsed.fault().seed =
+                        value.trim().parse().map_err(|_| refuse("it is no whole number"))?;
+                }
+                "fault.rate" => parsed.fault().rate = share(value).map_err(refuse)?,
+                "fault.truncate" => parsed.fault().truncate = share(value).map_err(refuse)?,
+                "fault.stall" => parsed.fault().stall = share(value).map_err(refuse)?,
+                "fault.stall_for" => parsed.fault().stall_for = duration(value).map_err(refuse)?,
+                _ => {
+                    let known = KNOWN.map(|(name, _)| format!("`{name}`")).join(", ");
+                    return Err(Error::invalid(format!(
+                        "unknown name `{name}` in `storage_options`; the known ones are {known}"
+                    )));
+                }
+            }
+        }
+        if parsed.fault.is_some_and(|fault| fault.stall > 0.0 && fault.stall_for.is_zero()) {
+            return Err(Error::invalid(
+                "`fault.stall` in `storage_options` needs `fault.stall_for`, like `200ms`",
+            ));
+        }
+        Ok(parsed)
+    }
+
+    fn throttle(&mut self) -> &mut Throttle {
+        self.throttle.get_or_insert_default()
+    }
+
+    fn fault(&mut self) -> &mut Fault {
+        self.fault.get_or_insert_default()
+    }
+}
+
+fn refuse(name: &str, value: &str, why: &str) -> Error {
+    let example = KNOWN.iter().find(|(known, _)| *known == name).map_or("", |(_, example)| example);
+    Error::invalid(format!("`{value}` for `{name}` in `storage_options`: {why}; write it like `{example}`"))
+}
+
+/// A number and `s`, `ms` or `us`.
+fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().map_err(|_| "it does not begin with a number")?;
+    let seconds = match text[end..].trim() {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        _ => return Err("its unit is none of `s`, `ms` and `us`"),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| "it is too long")
+}
+
+/// Bytes a second; the `/s` may be left out.
+fn rate(text: &str) -> std::result::Result<u64, &'static str> {
+    let amount = text.trim().trim_end_matches("/s");
+    match amount.parse() {
+        Ok(Amount::Bytes(bytes)) if bytes > 0 => Ok(bytes),
+        Ok(Amount::Bytes(_)) => Err("nothing would ever be read"),
+        Ok(Amount::Share(_)) => Err("it is a share of nothing"),
+        Err(_) => Err("it is no number of bytes a second"),
+    }
+}
+
+/// A number from 0 to 1.
+fn share(text: &str) -> std::result::Result<f64, &'static str> {
+    let share: f64 = text.trim().parse().map_err(|_| "it is no number")?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("it is not between 0 and 1") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[(&str, &str)]) -> Result<Options> {
+        Options::parse(&options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    }
+
+    #[test]
+    fn options_are_read_as_people_write_them() {
+        assert_eq!(parse(&[]), Ok(Options::default()));
+        let options = parse(&[("throttle.latency", "250us"), ("throttle.bandwidth", "100MB/s")]).unwrap();
+        let throttle = Throttle { latency: Duration::from_micros(250), bandwidth: Some(100_000_000) };
+        assert_eq!(options, Options { throttle: Some(throttle), fault: None });
+        assert_eq!(
+            parse(&[("throttle.bandwidth", "1MiB")]).unwrap().throttle.unwrap().bandwidth,
+            Some(1 << 20)
+        );
+        let options = parse(&[
+            ("fault.seed", "7"),
+            ("fault.rate", "0.05"),
+            ("fault.stall", "1"),
+            ("fault.stall_for", "1.5s"),
+        ]);
+        let stall_for = Duration::from_millis(1_500);
+        let fault = Fault { seed: 7, rate: 0.05, truncate: 0.0, stall: 1.0, stall_for };
+        assert_eq!(options.unwrap().fault, Some(fault));
+    }
+
+    #[test]
+    fn every_known_option_takes_its_own_example() {
+        for (name, example) in KNOWN {
+            assert!(parse(&[(name, example), ("fault.stall_for", "1s")]).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_its_name_and_an_example() {
+        for (name, value) in [
+            ("throttle.latency", "5"),
+            ("throttle.latency", "ms"),
+            ("throttle.latency", "-5ms"),
+            ("throttle.latency", "1e300s"),
+            ("throttle.bandwidth", "0"),
+            ("throttle.bandwidth", "20%"),
+            ("throttle.bandwidth", "fast"),
+            ("fault.seed", "-1"),
+            ("fault.rate", "1.5"),
+            ("fault.rate", "NaN"),
+        ] {
+            let error = parse(&[(name, value)]).unwrap_err();
+            assert!(error.message.contains(&format!("`{value}` for `{name}`")), "{}", error.message);
+            assert!(error.message.contains("write it like"), "{}", error.message);
+        }
+        assert!(parse(&[("fault.stall", "0.5")]).unwrap_err().message.contains("`fault.stall_for`"));
+    }
+
+    #[test]
+    fn an_unknown_option_lists_the_known_ones() {
+        let error = parse(&[("throttle.latancy", "5ms")]).unwrap_err();
+        assert!(KNOWN.iter().all(|(name, _)| error.message.contains(name)), "{}", error.message);
+    }
+}

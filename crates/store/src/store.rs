@@ -1,0 +1,98 @@
+//! Reading samples: one trait, and what can go wrong.
+//!
+//! Reads block. The engine calls them from its own pool of reader threads, so the number of reads in flight
+//! is the pool's size, and a read never outlives the buffer it fills.
+
+use hotset_core::Error;
+
+/// Where one sample's bytes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Location<'a> {
+    /// The object that holds them: for a folder, the path below its root.
+    pub key: &'a str,
+    /// Where they begin in that object.
+    pub offset: u64,
+    /// Which version of the object was listed.
+    pub version: u32,
+}
+
+/// Reads samples.
+pub trait Store: Send + Sync {
+    /// Fills `into`, whose length is the catalog's, with the sample's bytes. Bytes that are no longer those
+    /// that were listed are an error; what `into` then holds is unspecified.
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError>;
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError> {
+        (**self).read(at, into)
+    }
+}
+
+/// Why a read failed, told apart by what to do about it.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The object is gone.
+    #[error("it is gone since it was listed")]
+    Vanished,
+    /// The object has another length.
+    #[error("it is `{found}` bytes long, and was `{expected}` when it was listed")]
+    Resized {
+        /// The length that was listed.
+        expected: u64,
+        /// The length now.
+        found: u64,
+    },
+    /// The object has the listed length and was written since.
+    #[error("it was written since it was listed")]
+    Modified,
+    /// The store does not let us read it.
+    #[error("no permission to read it; let the user of the server read it")]
+    Denied,
+    /// The store did not answer as it should, for this cause. Another attempt may succeed.
+    #[error("the store failed: {0}")]
+    Transient(String),
+}
+
+impl ReadError {
+    /// Whether another attempt may succeed.
+    pub fn retriable(&self) -> bool {
+        matches!(self, Self::Transient(_))
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Vanished | ReadError::Resized { .. } | ReadError::Modified => {
+                Self::changed(format!("{error}; open the dataset again to list it anew"))
+            }
+            ReadError::Denied => Self::invalid(error.to_string()),
+            ReadError::Transient(_) => Self::unavailable(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotset_core::Kind;
+
+    #[test]
+    fn every_read_error_says_what_to_do() {
+        let resized = ReadError::Resized { expected: 3, found: 2 };
+        for (error, kind, retriable) in [
+            (ReadError::Vanished, Kind::Changed, false),
+            (resized, Kind::Changed, false),
+            (ReadError::Modified, Kind::Changed, false),
+            (ReadError::Denied, Kind::Invalid, false),
+            (ReadError::Transient("reset".into()), Kind::Unavailable, true),
+        ] {
+            assert_eq!(error.retriable(), retriable);
+            let told = Error::from(error);
+            assert_eq!(told.kind, kind);
+            assert_eq!(told.message.contains("open the dataset again"), kind == Kind::Changed);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What a trainer calls: one synchronous connection to its host's server.
+//!
+//! A call sends one request and reads frames until the answer: progress goes to a callback, segments are mapped
+//! and kept for the batches that lie in them. An error from the server leaves the connection as it was; a call
+//! that fails on the way, runs out of time or is interrupted closes it, because its answer may still come and
+//! must not be taken for another's.
+//!
+//! Calls from several threads take turns. Another process must open its own ([`crate::after_fork_in_child`]).
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hotset_core::{Error, Result};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt::Timeout,
+    sockopt::set_socket_timeout,
+};
+
+use crate::PROTOCOL;
+use crate::batch::{Batch, Segments};
+use crate::frame;
+use crate::lease::Lease;
+use crate::mapping::Mapping;
+use crate::plan::Plan;
+use crate::proto::{self, Request, Response, response::Kind as Answer};
+use crate::socket::{self, Connection, SLICE, Tick};
+use crate::turn::{Fault, Line, Shared};
+
+/// How much longer than its reader a client waits for a batch: the server knows which sample is late and why, so
+/// that its error should come first.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Hears how far a long request is; its error ends the call.
+pub type Progress<'a> = &'a mut dyn FnMut(&proto::Progress) -> Result<()>;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    welcome: proto::Welcome,
+}
+
+impl Client {
+    /// Connects to the server at `path` for the training process `main_pid`.
+    pub fn connect(path: &Path, main_pid: u32, timeout: Duration, tick: Tick<'_>) -> Result<Self> {
+        let deadline = Instant::now().checked_add(timeout);
+        let connection = Connection::new(open(path, deadline, tick)?)?;
+        let hello = proto::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), main_pid };
+        let mut client = Self { shared: Shared::new(path, connection), welcome: proto::Welcome::default() };
+        client.welcome = client.ask("hello", hello, timeout, tick, |answer| match answer {
+            Answer::Welcome(welcome) => Some(welcome),
+            _ => None,
+        })?;
+        if client.welcome.protocol != PROTOCOL {
+            return Err(Error::invalid(format!(
+                "this client speaks protocol `{PROTOCOL}`, the server at `{}` (version `{}`) speaks `{}`: \
+                 install the same version for both",
+                path.display(),
+                client.welcome.version,
+                client.welcome.protocol,
+            )));
+        }
+        Ok(client)
+    }
+
+    /// What the server said of itself.
+    pub fn welcome(&self) -> &proto::Welcome {
+        &self.welcome
+    }
+
+    /// Whether no call can succeed any more; so it is in a forked child.
+    pub fn closed(&self) -> bool {
+        self.shared.closed()
+    }
+
+    /// Ends calls, now or within a slice. Batches stay valid: the socket is closed behind the last of them.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Opens a catalog.
+    pub fn open_dataset(
+        &self,
+        request: proto::OpenDataset,
+        wait: Duration,
+        tick: Tick<'_>,
+        progress: Progress<'_>,
+    ) -> Result<proto::DatasetOpened> {
+        self.call("open_dataset", request, wait, tick, progress, |answer, _, _| match answer {
+            Answer::DatasetOpened(opened) => Some(Ok(opened)),
+            _ => None,
+        })
+    }
+
+    /// Opens a job, or joins it.
+    pub fn open_job(
+        &self,
+        request: proto::OpenJob,
+        wait: Duration,
+        tick: Tick<'_>,
+    ) -> Result<proto::JobOpened> {
+        self.ask("open_job", request, wait, tick, |answer| match answer {
+            Answer::JobOpened(opened) => Some(opened),
+            _ => None,
+        })
+    }
+
+    /// Ends a job.
+    pub fn close_job(&self, request: proto::CloseJob, wait: Duration, tick: Tick<'_>) -> Result<()> {
+        self.ask("close_job", request, wait, tick, |answer| {
+            matches!(answer, Answer::JobClosed(_)).then_some(())
+        })
+    }
+
+    /// Begins an epoch for one rank: its plan.
+    pub fn begin_epoch(&self, request: proto::BeginEpoch, wait: Duration, tick: Tick<'_>) -> Result<Plan> {
+        self.call(
+            "begin_epoch",
+            request,
+            wait,
+            tick,
+            &mut |_| Ok(()),
+            |answer, descriptors, _| match answer {
+                Answer::EpochBegun(begun) => Some(match descriptors.first() {
+                    Some(descriptor) => Plan::new(descriptor, begun.length),
+                    None => Err(Error::internal("a plan came without its memory")),
+                }),
+                _ => None,
+            },
+        )
+    }
+
+    /// Gets samples, waiting as long as the request says.
+    pub fn get_batch(&self, request: proto::GetBatch, tick: Tick<'_>) -> Result<Batch> {
+        let asked = request.indices.len();
+        let wait = Duration::from_millis(request.wait_ms).saturating_add(GRACE);
+        self.call("get_batch", request, wait, tick, &mut |_| Ok(()), |answer, _, segments| match answer {
+            Answer::Batch(mut answer) => {
+                let dropped = std::mem::take(&mut answer.dropped);
+                let lease = Lease::new(answer.lease, &self.shared);
+                let batch = Batch::new(answer, asked, segments, lease);
+                for segment in dropped {
+                    segments.remove(&segment);
+                }
+                Some(batch)
+            }
+            _ => None,
+        })
+    }
+
+    /// Reports scores of trained samples.
+    pub fn report(&self, request: proto::Report, wait: Duration, tick: Tick<'_>) -> Result<proto::Reported> {
+        self.ask("report", request, wait, tick, |answer| match answer {
+            Answer::Reported(reported) => Some(reported),
+            _ => None,
+        })
+    }
+
+    /// Keys, labels and sizes of a run of samples.
+    pub fn describe(
+        &self,
+        request: proto::Describe,
+        wait: Duration,
+        tick: Tick<'_>,
+    ) -> Result<proto::Described> {
+        self.ask("describe", request, wait, tick, |answer| match answer {
+            Answer::Described(described) => Some(described),
+            _ => None,
+        })
+    }
+
+    /// The counters of a job, or of all.
+    pub fn stats(&self, request: proto::GetStats, wait: Duration, tick: Tick<'_>) -> Result<proto::Stats> {
+        self.ask("stats", request, wait, tick, |answer| match answer {
+            Answer::Stats(stats) => Some(stats),
+            _ => None,
+        })
+    }
+
+    /// A call whose answer is one message.
+    fn ask<T>(
+        &self,
+        what: &str,
+        request: impl Into<Request>,
+        wait: Duration,
+        tick: Tick<'_>,
+        take: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T> {
+        self.call(what, request, wait, tick, &mut |_| Ok(()), |answer, _, _| take(answer).map(Ok))
+    }
+
+    /// A call. `take` makes something of the answer, its descriptors and the segments known; it gives `None` for
+    /// an answer to another question.
+    fn call<T>(
+        &self,
+        what: &str,
+        request: impl Into<Request>,
+        wait: Duration,
+        tick: Tick<'_>,
+        progress: Progress<'_>,
+        take: impl FnOnce(Answer, Vec<OwnedFd>, &mut Segments) -> Option<Result<T>>,
+    ) -> Result<T> {
+        let deadline = Instant::now().checked_add(wait);
+        let request = request.into();
+        self.shared.call(deadline, tick, |line, tick| {
+            let explain = |error| self.explain(error, what, wait);
+            line.connection.send(&request, &[], deadline, tick).map_err(|error| match error {
+                socket::Error::Frame(frame::Error::TooLong(_)) => Fault::harmless(error),
+                error => Fault::broken(explain(error)),
+            })?;
+            let (answer, descriptors) = loop {
+                let response = line.connection.receive::<Response>(deadline, tick);
+                match response.and_then(|response| response.ok_or(socket::Error::HungUp)).map_err(explain) {
+                    Ok(Response { kind: Some(answer) }) => {
+                        if let Some(last) = interim(line, answer, progress).map_err(Fault::broken)? {
+                            break last;
+                        }
+                    }
+                    Ok(Response { kind: None }) => return Err(Fault::broken(self.unexpected(what))),
+                    Err(error) => return Err(Fault::broken(error)),
+                }
+            };
+            if let Answer::Failure(failure) = answer {
+                return Err(Fault::harmless(failure));
+            }
+            match take(answer, descriptors, &mut line.segments) {
+                Some(outcome) => outcome.map_err(Fault::broken),
+                None => Err(Fault::broken(self.unexpected(what))),
+            }
+        })
+    }
+
+    /// Names the server and the call in an error of the socket.
+    fn explain(&self, error: socket::Error, what: &str, wait: Duration) -> Error {
+        let path = self.shared.path().display();
+        match error {
+            socket::Error::HungUp => Error::unavailable(format!("the server at `{path}` went away")),
+            socket::Error::TimedOut => Error::unavailable(format!(
+                "the server at `{path}` did not answer `{what}` within `{:.1}` seconds",
+                wait.as_secs_f64()
+            )),
+            error => error.into(),
+        }
+    }
+
+    fn unexpected(&self, what: &str) -> Error {
+        let path = self.shared.path().display();
+        Error::internal(format!(
+            "the server at `{path}` answered `{what}` with the answer to another question"
+        ))
+    }
+}
+
+/// Deals with an interim answer, or gives back the last one and its descriptors.
+fn interim(
+    line: &mut Line,
+    answer: Answer,
+    progress: Progress<'_>,
+) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
+    match answer {
+        Answer::Progress(far) => {
+            line.connection.take_descriptors(0)?;
+            progress(&far)?;
+        }
+        Answer::Segments(proto::Segments { segments }) => {
+            let descriptors = line.connection.take_descriptors(segments.len())?;
+            for (segment, descriptor) in segments.iter().zip(&descriptors) {
+                let mapping = Arc::new(Mapping::new(descriptor, segment.length)?);
+                line.segments.insert(segment.segment, mapping);
+            }
+        }
+        answer => {
+            let count = usize::from(matches!(answer, Answer::EpochBegun(_)));
+            return Ok(Some((answer, line.connection.take_descriptors(count)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// A socket to `path`. Connecting waits too, where a server has many callers at once.
+fn open(path: &Path, deadline: Option<Instant>, tick: Tick<'_>) -> Result<UnixStream> {
+    let refused =
+        |error: Errno| Error::unavailable(format!("no server answers at `{}`: {error}", path.display()));
+    let address = SocketAddrUnix::new(path).map_err(|error| {
+        Error::invalid(format!("`{}` cannot be a socket's name: {error}", path.display()))
+    })?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(refused)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(SLICE)).map_err(refused)?;
+    loop {
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(UnixStream::from(socket)),
+            Err(error @ (Errno::AGAIN | Errno::INTR)) => {
+                tick()?;
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(refused(error));
+                }
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    }
+}

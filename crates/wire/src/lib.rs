@@ -1,0 +1,29 @@
+//! What goes over the Unix socket: messages, frames, descriptors, and the client that maps the arena.
+//!
+//! [`proto`] holds the messages of `proto/hotset.proto`; [`frame`] puts them between lengths; [`socket`] sends
+//! and receives frames with their descriptors, on both sides; [`client`] is what a trainer calls, and
+//! [`mapping`], [`batch`] and [`plan`] are the memory it gets to see. `inherited` closes sockets after a fork.
+//!
+//! Nothing here starts a thread, so a process that uses it can fork at any time.
+
+pub mod batch;
+pub mod client;
+pub mod frame;
+mod inherited;
+pub mod lease;
+pub mod mapping;
+pub mod plan;
+pub mod proto;
+pub mod socket;
+mod turn;
+
+pub use batch::Batch;
+pub use client::Client;
+pub use inherited::after_fork_in_child;
+pub use lease::Lease;
+pub use mapping::Mapping;
+pub use plan::Plan;
+pub use socket::{Connection, Tick};
+
+/// The protocol spoken here; two sides that name different ones do not talk.
+pub const PROTOCOL: u32 = 1;

@@ -1,0 +1,212 @@
+"""The ways of feeding the same training that the demo compares: `ARMS`, one line each.
+
+Every arm reads the same throttled store with the same number of loader workers. Plain PyTorch reads it sample
+by sample in its workers, through the same store code as Hotset's server; each worker throttles on its own and
+gets its part of the bandwidth.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import hotset
+import torch
+from hotset import _core
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
+
+from .data import Images
+
+Transform = Callable[[Image.Image], Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all arms have in common."""
+
+    images: Images
+    transform: Transform
+    latency_ms: float
+    # Bytes per second.
+    bandwidth: int
+    cache: str
+    workers: int
+    batch: int
+    epochs: int
+    seed: int
+
+    def place(self) -> str:
+        """The training images."""
+        return str(Path(self.images.root, "train"))
+
+    def store(self, readers: int) -> dict[str, str]:
+        """The throttled store, as one of `readers` processes that share its bandwidth sees it."""
+        latency, bandwidth = f"{self.latency_ms:g}ms", f"{self.bandwidth // readers}B/s"
+        return {"throttle.latency": latency, "throttle.bandwidth": bandwidth}
+
+
+@dataclass(frozen=True)
+class EpochCounts:
+    """What one epoch asked of storage."""
+
+    storage_reads: int
+    hits: int
+    coverage: float
+
+
+class Feed(Protocol):
+    """An arm that is ready to train."""
+
+    loader: DataLoader[Any]
+
+    def begin(self, epoch: int) -> None:
+        """Called before each epoch."""
+
+    def end(self) -> EpochCounts:
+        """Called after each epoch: its counts."""
+
+
+class Arm(Protocol):
+    """One row of the comparison."""
+
+    @property
+    def name(self) -> str: ...
+    def open(self, setting: Setting) -> Any:
+        """A context with the arm's `Feed`; leaving it ends its processes."""
+
+
+# --- plain PyTorch -----------------------------------------------------------------------------------------
+
+
+class PlainImages(Dataset[tuple[Tensor, int]]):
+    """An image folder on the throttled store, read in the process that asks."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.catalog, self.pid = self._open(), os.getpid()
+        # How often each sample was read, in memory that all workers share.
+        self.reads = torch.zeros(len(self.catalog), dtype=torch.int32).share_memory_()
+
+    def _open(self) -> _core.Catalog:
+        storage_options = self.setting.store(readers=max(self.setting.workers, 1))
+        return _core.Catalog(self.setting.place(), layout="images", storage_options=storage_options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"catalog": None, "pid": None}
+
+    def __len__(self) -> int:
+        return len(self.reads)
+
+    def __getitem__(self, sample: int) -> tuple[Tensor, int]:
+        if self.pid != os.getpid():
+            self.catalog, self.pid = self._open(), os.getpid()
+        content, label = self.catalog.read(sample), self.catalog.label(sample)
+        self.reads[sample] += 1
+        assert label is not None, "a catalog of images has labels"
+        return self.setting.transform(Image.open(io.BytesIO(content)).convert("RGB")), label
+
+
+class PlainFeed:
+    """PyTorch's own random sampler over the store."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.dataset = PlainImages(setting)
+        order = torch.Generator().manual_seed(setting.seed)
+        self.loader = _loader(setting, self.dataset, RandomSampler(self.dataset, generator=order))
+
+    def begin(self, epoch: int) -> None:
+        self.dataset.reads.zero_()
+
+    def end(self) -> EpochCounts:
+        reads = self.dataset.reads
+        return EpochCounts(int(reads.sum()), 0, int((reads > 0).sum()) / len(reads))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Training without Hotset."""
+
+    name: str = "plain PyTorch"
+
+    @contextmanager
+    def open(self, setting: Setting) -> Iterator[Feed]:
+        yield PlainFeed(setting)
+
+
+# --- Hotset ------------------------------------------------------------------------------------------------
+
+
+class HotsetFeed:
+    """Hotset's dataset and sampler in the same loader."""
+
+    def __init__(self, setting: Setting, strategy: str, policy: str) -> None:
+        self.train = hotset.ImageFolder(
+            setting.place(),
+            transform=setting.transform,
+            cache=setting.cache,
+            storage_options=setting.store(readers=1),
+        )
+        self.sampler = hotset.Sampler(self.train, strategy=strategy, policy=policy, seed=setting.seed)
+        self.loader = _loader(setting, self.train, self.sampler)
+        self.epoch = 0
+
+    def begin(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.sampler.set_epoch(epoch)
+
+    def end(self) -> EpochCounts:
+        (counted,) = (each for each in self.train.stats()["epochs"] if each["epoch"] == self.epoch)
+        return EpochCounts(counted["storage_reads"], counted["hit"], counted["coverage"])
+
+
+@dataclass(frozen=True)
+class Hotset:
+    """Training through Hotset."""
+
+    strategy: str
+    policy: str
+
+    @property
+    def name(self) -> str:
+        """As in the table."""
+        return f"hotset {self.strategy}+{self.policy}"
+
+    @contextmanager
+    def open(self, setting: Setting) -> Iterator[Feed]:
+        """Opens the dataset, which starts a server if none runs, and closes it in the end."""
+        feed = HotsetFeed(setting, self.strategy, self.policy)
+        try:
+            yield feed
+        finally:
+            feed.train.close()
+
+
+def _loader(setting: Setting, dataset: Dataset[Any], sampler: Sampler[int]) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
+        batch_size=setting.batch,
+        sampler=sampler,
+        num_workers=setting.workers,
+        persistent_workers=setting.workers > 0,
+        worker_init_fn=_leave_interrupts_to_main,
+    )
+
+
+def _leave_interrupts_to_main(worker: int) -> None:
+    """Ctrl-C reaches workers too; the training process ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+ARMS: list[Arm] = [
+    Plain(),
+    Hotset("uniform", "lru"),
+    Hotset("uniform", "minio"),
+]

@@ -1,0 +1,51 @@
+"""Hotset keeps the samples your model still learns from close to the GPU.
+
+    import hotset
+    from torch.utils.data import DataLoader
+
+    train = hotset.ImageFolder("data/train", cache="20%", with_ids=True)
+    sampler = hotset.Sampler(train)
+    loader = DataLoader(train, batch_size=256, sampler=sampler, num_workers=6)
+
+Importing it imports neither torch nor Pillow; `Sampler` needs torch and is loaded when first named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._core import Client, __version__
+from .dataset import Dataset
+from .errors import ChangedError, Error, InternalError, InvalidError, LostError, UnavailableError
+from .images import ImageFolder
+from .server import connect
+
+if TYPE_CHECKING:
+    from .sampler import Sampler
+
+__all__ = [
+    "ChangedError",
+    "Client",
+    "Dataset",
+    "Error",
+    "ImageFolder",
+    "InternalError",
+    "InvalidError",
+    "LostError",
+    "Sampler",
+    "UnavailableError",
+    "__version__",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Sampler":
+        from .sampler import Sampler
+
+        return Sampler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,137 @@
+"""The native part: one connection to a server, and the views it hands out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+__version__: str
+
+@final
+class Client:
+    """One connection. Not for two processes: open another after a fork. Usable from several threads.
+
+    Every call releases the GIL while it waits, runs pending signal handlers (Ctrl-C) at least every
+    200 ms, and raises a class of `hotset.errors`. A call that ends early closes the connection.
+    """
+
+    def __init__(self, path: str, *, main_pid: int, timeout: float) -> None: ...
+    @property
+    def instance(self) -> str: ...
+    @property
+    def server_pid(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def open_dataset(
+        self,
+        place: str,
+        *,
+        layout: str,
+        extensions: Sequence[str] = (),
+        storage_options: dict[str, str] | None = None,
+        progress: Callable[[str, int], None] | None = None,
+        expect: str = "",
+        wait: float,
+    ) -> dict[str, Any]:
+        """The fields of `DatasetOpened`, as a dict.
+
+        `expect` names the dataset that another process of the job has opened, to be joined as it is.
+        """
+    def open_job(
+        self,
+        job: str,
+        dataset: str,
+        *,
+        cache: str,
+        strategy: str,
+        policy: str,
+        seed: int,
+        prefetch: bool,
+        pad: bool,
+        wait: float,
+    ) -> dict[str, Any]:
+        """The fields of `JobOpened`, as a dict."""
+    def close_job(self, job: str, *, wait: float) -> None: ...
+    def begin_epoch(
+        self, job: str, epoch: int, *, rank: int, world: int, start: int, join: bool = False, wait: float
+    ) -> Plan:
+        """The rank's plan. `join` is a reader's that found its server restarted: nothing begins over."""
+    def get_batch(self, job: str, indices: Sequence[int], *, rank: int, wait: float) -> Batch: ...
+    def report(
+        self,
+        job: str,
+        epoch: int,
+        *,
+        rank: int,
+        upto: int,
+        ids: Sequence[int],
+        scores: Sequence[float],
+        wait: float,
+    ) -> tuple[int, int]:
+        """How many scores were accepted, and how many rejected."""
+    def describe(
+        self, dataset: str, first: int, count: int, *, wait: float
+    ) -> tuple[list[str], list[int], list[int]]:
+        """Keys, labels (empty without labels) and sizes of `count` samples from `first`."""
+    def stats(self, job: str = "", *, wait: float) -> str:
+        """The `Stats` message as JSON."""
+
+@final
+class Plan:
+    """One rank's ids of one epoch, in the server's sealed memory."""
+
+    def __len__(self) -> int: ...
+    def block(self, start: int, stop: int) -> list[int]:
+        """Indices (epoch in the upper part) of slots `start..stop`, clipped to the plan."""
+
+@final
+class Batch:
+    """Samples in the arena. Its bytes stay until the last view of it is dropped."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int) -> memoryview: ...
+    def views(self) -> list[memoryview]: ...
+    def bytes(self) -> list[bytes]: ...
+    def copy_into(self, buffer: Any) -> list[tuple[int, int]]:
+        """Copies all samples one after the other into a writable buffer; the (offset, length) of each."""
+    @property
+    def labels(self) -> list[int]:
+        """Empty when the dataset has no labels."""
+
+@final
+class Catalog:
+    """A listing made and read in this process, past the server (`HOTSET=off`)."""
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        layout: str,
+        extensions: Sequence[str] = (),
+        storage_options: dict[str, str] | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def info(self) -> dict[str, Any]:
+        """As `Client.open_dataset` answers."""
+    def read(self, sample: int) -> bytes:
+        """The bytes of one sample, read from the store (throttled as `storage_options` says)."""
+    def label(self, sample: int) -> int | None: ...
+    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]: ...
+
+def uniform_plan(samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
+    """The plan that the server's `uniform` makes, without a server."""
+
+def parse_size(text: str, whole: int) -> int:
+    """The bytes of `8GiB`, or of `20%` of `whole`."""
+
+def strategies() -> list[tuple[str, str, str]]:
+    """(name, its own policy, one line) of every strategy."""
+
+def policies() -> list[tuple[str, str]]:
+    """(name, one line) of every policy."""
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; the process's exit code."""
+
+def after_fork_in_child() -> None:
+    """Closes this process's copies of its parent's connections."""

@@ -1,0 +1,171 @@
+"""A dataset of files, served through the cache.
+
+`dataset[i]` is always sample i, whoever asks and whatever the cache holds. A `Sampler` yields indices that
+carry their epoch above the sample's id; they are accepted wherever an id is. The object holds no connection
+and no thread: it can be forked, pickled to spawned workers and used from several threads.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from . import deadline
+from .errors import Error, InvalidError
+from .off import Direct
+from .progress import shown
+from .served import Served
+from .settings import Settings
+from .source import SAMPLE_MASK, Batch, Progress, Source, cache_text, listed
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset as _TorchDataset
+
+    Base = _TorchDataset[Any]
+else:
+    # A loader asks for `__len__` and `__getitem__` only, and importing torch takes seconds.
+    Base = object
+
+_dropped: deque[tuple[int, Source]] = deque()
+"""Sources whose dataset was garbage, with the process it was made in. A finaliser may run in the middle of a
+call to the server, so the jobs are closed when the next dataset is made."""
+
+
+class Dataset(Base):
+    """The files below a directory, as bytes or as `decode` makes them.
+
+    - `place`: the directory.
+    - `cache`: what to keep in memory, in bytes (`"8GiB"`) or as a share of the dataset (`"20%"`).
+    - `decode`: makes a sample of a read-only `memoryview` of the file. The view is memory of the cache: copy
+      what you keep, and never hand it to torch. Without it a sample is `bytes`.
+    - `extensions`: the file name endings to take; all files without it.
+    - `with_ids`: samples come as `(sample, id)`, which is what `Sampler.update` needs.
+    - `job`: a name all processes of this training run say, where no launcher gives them one.
+    - `wait`: seconds to wait for storage or for a server that is being restarted.
+    - `storage_options`: how to reach the store.
+    - `progress`: called with what is done and how much of it, during long listings.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        cache: str | int = "20%",
+        decode: Callable[[memoryview], Any] | None = None,
+        extensions: Sequence[str] = (),
+        with_ids: bool = False,
+        job: str | None = None,
+        wait: float = deadline.DEFAULT_WAIT,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.decode = decode
+        self.with_ids = with_ids
+        self._closed = False
+        self._source = self._open("files", place, cache, extensions, job, wait, storage_options, progress)
+
+    def _open(
+        self,
+        layout: str,
+        place: str | os.PathLike[str],
+        cache: str | int,
+        extensions: Sequence[str],
+        job: str | None,
+        wait: float,
+        storage_options: Mapping[str, str] | None,
+        progress: Progress | None,
+    ) -> Source:
+        _close_dropped()
+        listing = listed(place, layout, extensions, storage_options)
+        text, wait = cache_text(cache), deadline.judged(wait)
+        settings = Settings.read()
+        source: Source
+        with shown(listing.place, progress) as report:
+            if settings.off:
+                source = Direct(listing, progress=report)
+            else:
+                source = Served(listing, cache=text, name=job, wait=wait, settings=settings, progress=report)
+        weakref.finalize(self, _dropped.append, (os.getpid(), source)).atexit = False
+        return source
+
+    def __len__(self) -> int:
+        return self._source.catalog.samples
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """The samples at `indices`, in one call to the server. Loaders use it for whole batches."""
+        asked = [self._judged(index) for index in indices]
+        if not asked:
+            return []
+        return self._samples([index & SAMPLE_MASK for index in asked], self.source.batch(asked))
+
+    @property
+    def source(self) -> Source:
+        """Who answers. For `Sampler`; not for everyday use."""
+        if self._closed:
+            raise InvalidError("the dataset was closed")
+        return self._source
+
+    def key(self, index: SupportsIndex) -> str:
+        """The name of a sample's file, below the dataset's place."""
+        return self.source.describe(self._judged(index) & SAMPLE_MASK, 1)[0][0]
+
+    def stats(self) -> dict[str, Any]:
+        """The counters of this dataset's job, those of its epochs in `epochs`, of its server in `server`."""
+        return self.source.stats()
+
+    def close(self) -> None:
+        """Gives back what the cache holds for this dataset. Ending the process does so too."""
+        if not self._closed:
+            self._closed = True
+            self._source.close()
+
+    def _judged(self, index: SupportsIndex) -> int:
+        """`index` as the server takes it, or `IndexError`."""
+        number = operator.index(index)
+        samples = len(self)
+        if -samples <= number < 0:
+            return number + samples
+        if number < 0 or number & SAMPLE_MASK >= samples:
+            shown_number = number if number < 0 else number & SAMPLE_MASK
+            raise IndexError(f"there is no sample {shown_number} in a dataset of {samples}")
+        return number
+
+    def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
+        if self.decode is None:
+            samples: list[Any] = batch.bytes()
+        else:
+            samples = [
+                self._decoded(self.decode, number, view)
+                for number, view in zip(ids, batch.views(), strict=True)
+            ]
+        return list(zip(samples, ids, strict=True)) if self.with_ids else samples
+
+    def _decoded(self, decode: Callable[[memoryview], Any], number: int, view: memoryview) -> Any:
+        """What `decode` makes of a sample; a failure names the sample."""
+        try:
+            return decode(view)
+        except Exception as error:
+            try:
+                key = self.key(number)
+            except Error:
+                key = None
+            named = f"sample {number}" if key is None else f"sample {number} (`{key}`)"
+            raise InvalidError(
+                f"{named}: its {len(view)} bytes cannot be decoded: {type(error).__name__}: {error}",
+                number,
+                key,
+            ) from error
+
+
+def _close_dropped() -> None:
+    while _dropped:
+        pid, source = _dropped.popleft()
+        if pid == os.getpid():
+            source.close()

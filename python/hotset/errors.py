@@ -1,0 +1,40 @@
+"""What can go wrong, named by what you do next.
+
+Every error of Hotset is an `Error`, and each kind below says in one line what to do about it. `sample` and
+`key` are set where one sample is concerned. A `DataLoader` rebuilds an error of its workers from the message
+alone, so the message always says everything and the other arguments may be left out.
+"""
+
+
+class Error(Exception):
+    """Base of every error Hotset raises."""
+
+    def __init__(self, message: str = "", sample: int | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.sample = sample
+        """The id of the sample that is concerned, if one is."""
+        self.key = key
+        """The name of that sample in its store, if known."""
+
+
+class InvalidError(Error, ValueError):
+    """An argument, a setting or a sample is wrong. Correct what the message names; retrying cannot help."""
+
+
+class ChangedError(Error):
+    """The data is no longer what was listed. Make the dataset again, which lists it anew."""
+
+
+class UnavailableError(Error):
+    """The store or the server did not answer within `wait`. Retry later, or read past it (`HOTSET=off`)."""
+
+
+class LostError(Error):
+    """The server was restarted and does not know this job.
+
+    A `Dataset` opens its job again by itself. With a raw `Client`, open the dataset and the job again.
+    """
+
+
+class InternalError(Error):
+    """Hotset broke a promise of its own. Please report it, with the message and the server's log."""

@@ -1,0 +1,75 @@
+"""What jobs are called.
+
+A job is one training run on one dataset. Everybody who belongs to it must say the same name, and nobody else:
+the user's `job=`, else what the ranks of one launch have in common, else a random name of this process. The
+name of a dataset's own job adds the dataset's folder and a number in order of creation, so that two datasets
+of one run differ and the ranks, which make theirs in the same order, agree. Names are made once, by the
+process that makes the dataset, and travel with it to loader workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+
+from .errors import InvalidError
+from .settings import Settings
+
+_LONGEST = 128
+
+_numbers: Counter[tuple[str, str]] = Counter()
+_token = ""
+_token_pid = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """The name of one dataset's job, and the process it lives and dies with."""
+
+    run: str
+    """The training run; its private server is named after it."""
+    name: str
+    """The dataset's own job in that run."""
+    main_pid: int
+    """The training process, watched by a private server."""
+
+    @property
+    def planned(self) -> str:
+        """The job's name on the server once a sampler plans it."""
+        return f"{self.name}/plan"
+
+
+def new(job: str | None, place: str, settings: Settings) -> Job:
+    """The job of the dataset that this process now makes from `place`."""
+    run = run_name(job, settings)
+    folder = place.rstrip("/").rpartition("/")[2] or "root"
+    number = _numbers[run, folder]
+    _numbers[run, folder] += 1
+    return Job(run, f"{run}/{folder}-{number}", os.getpid())
+
+
+def short_hash(text: str) -> str:
+    """Sixteen hexadecimal digits that stand for `text` where names must be short."""
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def run_name(job: str | None, settings: Settings) -> str:
+    """The name of the training run that this process is part of."""
+    if job is not None:
+        if not job or len(job) > _LONGEST or not job.isprintable():
+            raise InvalidError(f"`job={job!r}`: a job's name is 1 to {_LONGEST} printable characters")
+        return job
+    if settings.launch is not None:
+        return f"launch-{short_hash(settings.launch)}"
+    return f"process-{_own_token()}"
+
+
+def _own_token() -> str:
+    global _token, _token_pid
+    # A forked child that makes datasets of its own is a training run of its own.
+    if _token_pid != os.getpid():
+        _token, _token_pid = secrets.token_hex(8), os.getpid()
+    return _token

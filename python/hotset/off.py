@@ -1,0 +1,114 @@
+"""`HOTSET=off`: the same samples, read from the store in this process, with no server and no cache.
+
+For finding out whether a fault is Hotset's, and for machines where no server may run. Every strategy is
+served as `uniform`, which is said once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from . import _core
+from .errors import ChangedError
+from .rank import Ranks
+from .source import KEPT, SAMPLE_MASK, Catalog, Listing, Plan, Progress, Scheme
+
+_log = logging.getLogger(__name__)
+_said = False
+
+
+class Direct:
+    """Answers a dataset from its store."""
+
+    def __init__(self, listing: Listing, *, progress: Progress | None) -> None:
+        _say_once()
+        self._listing = listing
+        self._scheme = KEPT
+        self._ranks = Ranks()
+        self._native: _core.Catalog | None = None
+        self._catalog: Catalog | None = None
+        self._catalog = Catalog.of(self._listed(progress).info())
+
+    @property
+    def catalog(self) -> Catalog:
+        if self._catalog is None:
+            raise AssertionError("a listing was made in the constructor")
+        return self._catalog
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
+        self._scheme, self._ranks = scheme, Ranks(rank, world)
+
+    def ranks(self) -> tuple[int, int]:
+        return self._ranks.resolve()
+
+    def batch(self, indices: list[int]) -> Read:
+        listed = self._listed()
+        samples = [index & SAMPLE_MASK for index in indices]
+        labels = [listed.label(sample) for sample in samples] if self.catalog.labelled else []
+        return Read(
+            [listed.read(sample) for sample in samples], [label for label in labels if label is not None]
+        )
+
+    def plan(self, epoch: int, start: int) -> Plan:
+        rank, world = self.ranks()
+        return _core.uniform_plan(
+            self.catalog.samples, self._scheme.seed, epoch, rank, world, self._scheme.pad
+        )
+
+    def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
+        """Nobody plans from scores here."""
+
+    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+        return self._listed().describe(first, count)
+
+    def stats(self) -> dict[str, Any]:
+        """Nothing is counted past the server."""
+        return {}
+
+    def close(self) -> None:
+        self._native = None
+
+    def _listed(self, progress: Progress | None = None) -> _core.Catalog:
+        if self._native is None:
+            native = _core.Catalog(
+                self._listing.place,
+                layout=self._listing.layout,
+                extensions=self._listing.extensions,
+                storage_options=self._listing.storage_options,
+                progress=progress,
+            )
+            if self._catalog is not None and native.info()["dataset"] != self._catalog.dataset:
+                raise ChangedError(
+                    f"`{self._listing.place}` holds other files than when it was opened; open it again"
+                )
+            self._native = native
+        return self._native
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ranks": self._ranks.settled(), "_native": None}
+
+
+class Read:
+    """Samples that were read from the store."""
+
+    def __init__(self, samples: list[bytes], labels: list[int]) -> None:
+        self._samples = samples
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def views(self) -> list[memoryview]:
+        return [memoryview(sample) for sample in self._samples]
+
+    def bytes(self) -> list[bytes]:
+        return self._samples
+
+
+def _say_once() -> None:
+    global _said
+    if not _said:
+        _said = True
+        _log.warning("HOTSET=off: samples are read past the server and its cache, in `uniform` order")

@@ -1,0 +1,147 @@
+"""Where a dataset's samples come from: what a `Dataset` and a `Sampler` ask, whoever answers.
+
+Two answer: `served.Served` through a server, `off.Direct` past every server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import _core
+from .errors import InvalidError
+
+EPOCH_SHIFT = 40
+"""An index is a sample's id; a planned one has its epoch, counted from one, from this bit on."""
+
+SAMPLE_MASK = (1 << EPOCH_SHIFT) - 1
+
+Progress = Callable[[str, int], None]
+"""Called with what is being done and how much of it is."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What to list, and how to reach it."""
+
+    place: str
+    layout: str
+    extensions: tuple[str, ...]
+    storage_options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What was listed."""
+
+    dataset: str
+    samples: int
+    bytes: int
+    classes: tuple[str, ...]
+    labelled: bool
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Catalog:
+        """From the fields of the protocol's `DatasetOpened`."""
+        return cls(
+            dataset=str(fields["dataset"]),
+            samples=int(fields["samples"]),
+            bytes=int(fields["bytes"]),
+            classes=tuple(fields["classes"]),
+            labelled=bool(fields["labelled"]),
+        )
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a job is planned and kept."""
+
+    strategy: str
+    policy: str
+    seed: int
+    prefetch: bool
+    pad: bool
+
+    @property
+    def planned(self) -> bool:
+        """Whether a sampler plans it."""
+        return bool(self.strategy)
+
+
+KEPT = Scheme(strategy="", policy="minio", seed=0, prefetch=False, pad=False)
+"""Of a dataset without a sampler, such as one for validation: kept as it is asked for."""
+
+
+class Batch(Protocol):
+    """The samples of one request, in its order."""
+
+    def __len__(self) -> int: ...
+    def views(self) -> list[memoryview]: ...
+    def bytes(self) -> list[bytes]: ...
+    @property
+    def labels(self) -> list[int]: ...
+
+
+class Plan(Protocol):
+    """One rank's slots of one epoch."""
+
+    def __len__(self) -> int: ...
+    def block(self, start: int, stop: int) -> list[int]: ...
+
+
+class Source(Protocol):
+    """Answers what a dataset and its sampler ask."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+    def batch(self, indices: list[int]) -> Batch: ...
+    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+        """Keys, labels and sizes of `count` samples from `first`."""
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
+        """Plans from now on, as `scheme` says and for the rank given, if one is."""
+
+    def ranks(self) -> tuple[int, int]:
+        """The rank of this process, and how many there are."""
+
+    def plan(self, epoch: int, start: int) -> Plan:
+        """The plan this rank has of `epoch`, of which `start` slots were trained already."""
+
+    def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
+        """Scores of samples as trained; `upto` slots of this rank were reported, these included."""
+
+    def stats(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+def listed(
+    place: str | os.PathLike[str], layout: str, extensions: Sequence[str], options: Mapping[str, str] | None
+) -> Listing:
+    """A listing as the user asks for it, with names that mean the same in the server's working directory."""
+    written = os.fspath(place)
+    if written and "://" not in written:
+        written = str(Path(written).expanduser().absolute())
+    if isinstance(extensions, str):
+        raise InvalidError(f"`extensions={extensions!r}`: a sequence is needed, like `({extensions!r},)`")
+    return Listing(written, layout, tuple(extensions), dict(options or {}))
+
+
+def cache_text(cache: str | int) -> str:
+    """`cache=` as the protocol has it: bytes with a unit, or a share of the dataset."""
+    if isinstance(cache, str):
+        text = cache.strip()
+    elif isinstance(cache, int) and not isinstance(cache, bool):
+        text = str(cache)
+    else:
+        raise InvalidError(
+            f'`cache={cache!r}`: write a share of the dataset like "20%", or bytes like "8GiB"'
+        )
+    try:
+        # Judged before the listing, which can take long; the size of the dataset has no part in it.
+        _core.parse_size(text, 1 << 40)
+    except InvalidError as error:
+        raise InvalidError(f"`cache={cache!r}`: {error}") from error
+    return text

@@ -1,0 +1,48 @@
+"""Every test has a runtime directory of its own, and leaves nothing in it: no process, no socket, no file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hotset.server
+import pytest
+from processes import Server, naming, until
+
+_CLEARED = ("HOTSET", "HOTSET_SERVER", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The runtime directory of this test, short enough for sockets."""
+    for name in _CLEARED:
+        monkeypatch.delenv(name, raising=False)
+    top = Path(tempfile.mkdtemp(prefix="hs-"))
+    directory = top / "run"
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("HOTSET_RUNTIME_DIR", str(directory))
+    monkeypatch.setenv("HOTSET_CACHE_DIR", str(top / "cache"))
+    yield directory
+    hotset.server.stop_private()
+    until(f"no process is left: {naming(str(directory))}", lambda: not naming(str(directory)))
+    left = sorted(entry.name for entry in directory.iterdir())
+    shutil.rmtree(top)
+    assert left == [], "left in the runtime directory"
+
+
+@pytest.fixture
+def serve(runtime: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers as a user does; they are stopped after the test."""
+    started: list[Server] = []
+
+    def start(name: str = "outside.sock", *arguments: str) -> Server:
+        started.append(Server(runtime / name, *arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+        # A killed one leaves its socket, as a crash does.
+        server.socket.unlink(missing_ok=True)

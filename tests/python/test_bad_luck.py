@@ -1,0 +1,331 @@
+"""What happens to a run that is nobody's mistake: files that change, processes that die."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hotset
+import pytest
+from hotset.source import SAMPLE_MASK
+from processes import Server, Trainer, alive, naming, session, until
+from torch.utils.data import DataLoader
+from trees import content, digest, equal_files, labelled_files
+
+WAIT = 30.0
+
+
+def vanish(path: Path) -> None:
+    """Removes a file."""
+    path.unlink()
+
+
+def shrink(path: Path) -> None:
+    """Cuts a file short."""
+    path.write_bytes(path.read_bytes()[:5])
+
+
+def grow(path: Path) -> None:
+    """Adds to a file."""
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+@pytest.mark.parametrize("change", [vanish, shrink, grow])
+def test_a_file_that_changed_after_listing_is_named(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    place = equal_files(tmp_path / "tree", 20, 100)
+    train = hotset.Dataset(place, with_ids=True)
+    change(place / "000" / "000007.bin")
+    with pytest.raises(hotset.ChangedError, match=r"sample 7 \(`000/000007\.bin`\)") as caught:
+        train[7]
+    assert (caught.value.sample, caught.value.key) == (7, "000/000007.bin")
+    # In a plan as well, and only for the batch that holds it.
+    sampler = hotset.Sampler(train)
+    served = []
+    for index in sampler:
+        if index & SAMPLE_MASK == 7:
+            with pytest.raises(hotset.ChangedError, match=r"000/000007\.bin"):
+                train[index]
+        else:
+            served.append(train[index])
+    assert sorted(number for _, number in served) == [number for number in range(20) if number != 7]
+    assert all(data == content(f"{number:06d}.bin", 100) for data, number in served)
+
+
+def test_a_store_that_fails_for_good_is_unavailable_and_names_the_sample(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 3, 10)
+    dataset = hotset.Dataset(place, wait=2.0, storage_options={"fault.rate": "1", "fault.seed": "1"})
+    began = time.monotonic()
+    with pytest.raises(hotset.UnavailableError, match=r"sample 1 \(`000/000001\.bin`\)"):
+        dataset[1]
+    assert time.monotonic() - began < 15.0
+
+
+def test_a_lock_whose_holder_was_killed_holds_nobody_up(tmp_path: Path, runtime: Path) -> None:
+    script = (
+        "import fcntl, os, sys, time\n"
+        "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(runtime)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    place = equal_files(tmp_path / "tree", 3, 10)
+    with pytest.raises(hotset.UnavailableError, match="lock"):
+        hotset.Dataset(place, wait=0.5)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    assert hotset.Dataset(place, wait=WAIT)[0] == content("000000.bin", 10)
+    # And the lock is free again once the server runs.
+    directory = os.open(runtime, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(directory)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_trainers_share_one_running_server(
+    tmp_path: Path, serve: Callable[..., Server], same: bool
+) -> None:
+    trees = [tmp_path / "one", tmp_path / ("one" if same else "two")]
+    truths = [labelled_files(tree, 100 + 20 * (tree.name == "two"), largest=3000) for tree in trees]
+    server = serve()
+    named = {"HOTSET_SERVER": str(server.socket)}
+    trainers = [Trainer(tree, "--cache", "10%", environment=named) for tree in trees]
+    for trainer, truth in zip(trainers, truths, strict=True):
+        first, *steps, last = trainer.ended()
+        assert first["server"] == server.process.pid
+        for epoch in range(2):
+            batches = [step["batch"] for step in steps if step["epoch"] == epoch]
+            served = [sample for batch in batches for sample in batch]
+            assert {number: (found, label) for found, label, number in served} == truth
+            assert len(served) == len(truth)
+        assert [epoch["served"] for epoch in last["stats"]["epochs"]] == [len(truth)] * 2
+    assert alive(server.process.pid)
+
+
+def test_a_running_server_of_the_user_is_found(tmp_path: Path, serve: Callable[..., Server]) -> None:
+    server = serve("server.sock")
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
+    assert dataset.stats()["server"]["pid"] == server.process.pid
+    dataset.close()
+
+
+def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 400, 8192)
+    client = hotset.connect()
+    opened = client.open_dataset(str(place), layout="files", wait=WAIT)
+    common: dict[str, Any] = {"seed": 0, "prefetch": True, "pad": False, "wait": WAIT}
+    client.open_job("turning", opened["dataset"], cache="10%", strategy="uniform", policy="lru", **common)
+    kept: dict[int, memoryview] = {}
+    for epoch in range(2):
+        plan = client.begin_epoch("turning", epoch, rank=0, world=1, start=0, wait=WAIT)
+        for first in range(0, len(plan), 20):
+            indices = plan.block(first, first + 20)
+            batch = client.get_batch("turning", indices, rank=0, wait=WAIT)
+            if first % 100 == 0:
+                kept[indices[0] & SAMPLE_MASK] = batch[0]
+            for number, view in kept.items():
+                assert view == content(f"{number:06d}.bin", 8192)
+            del batch
+    stats = hotset.Dataset(place).stats()["server"]
+    assert stats["leases"] >= 4
+    client.close()
+    # Closing ends calls, not the promise.
+    for number, view in kept.items():
+        assert view == content(f"{number:06d}.bin", 8192)
+    with pytest.raises(TypeError):
+        next(iter(kept.values()))[0] = 1
+    del view
+    kept.clear()
+    after = hotset.Dataset(place)
+    until("all leases are back", lambda: after.stats()["server"]["leases"] == 0)
+
+
+def hold(dataset: hotset.Dataset, held: Any) -> None:
+    """Takes a batch and never lets go."""
+    batch = dataset.source.batch([0, 1, 2])
+    held.set()
+    time.sleep(600)
+    del batch
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_leases_of_a_killed_worker_come_back(tmp_path: Path, method: str) -> None:
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 10, 5000))
+    assert dataset[0]
+    context = multiprocessing.get_context(method)
+    held = context.Event()
+    worker = context.Process(target=hold, args=(dataset, held))  # type: ignore[attr-defined]
+    worker.start()
+    assert held.wait(60)
+    assert dataset.stats()["server"]["leases"] == 1
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+    until("its lease is back", lambda: dataset.stats()["server"]["leases"] == 0)
+    assert dataset[1] == content("000001.bin", 5000)
+
+
+def test_a_loader_whose_worker_was_killed_can_be_used_again(tmp_path: Path) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", 400, 2000), with_ids=True)
+    sampler = hotset.Sampler(train)
+    loader = DataLoader(train, batch_size=4, sampler=sampler, num_workers=2, collate_fn=list)
+    batches = iter(loader)
+    next(batches)
+    os.kill(batches._workers[0].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="worker"):
+        list(batches)
+    del batches
+    sampler.set_epoch(1)
+    assert sorted(number for batch in loader for _, number in batch) == list(range(400))
+    until("all leases are back", lambda: train.stats()["server"]["leases"] == 0)
+
+
+def epoch_with(
+    train: hotset.Dataset,
+    sampler: hotset.Sampler,
+    epoch: int,
+    workers: int,
+    at: int,
+    deed: Callable[[], None],
+) -> list[Any]:
+    """The samples of an epoch, with `deed` done at step `at`."""
+    loader = DataLoader(train, batch_size=8, sampler=sampler, num_workers=workers, collate_fn=list)
+    sampler.set_epoch(epoch)
+    served = []
+    for step, batch in enumerate(loader):
+        served += batch
+        if step == at:
+            deed()
+    return served
+
+
+def expected(train: hotset.Dataset, epoch: int) -> list[int]:
+    """The ids of an epoch, in order."""
+    plan = train.source.plan(epoch, 0)
+    return [index & SAMPLE_MASK for index in plan.block(0, len(plan))]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_private_server_that_was_killed_is_started_again_and_the_epoch_goes_on(
+    tmp_path: Path, runtime: Path, workers: int
+) -> None:
+    truth = labelled_files(tmp_path / "tree", 300, largest=2000)
+    train = hotset.ImageFolder(tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT)
+    sampler = hotset.Sampler(train, seed=2)
+    plans = [expected(train, epoch) for epoch in range(2)]
+    killed = train.stats()["server"]["pid"]
+    for epoch in range(2):
+        server = train.stats()["server"]["pid"]
+        served = epoch_with(train, sampler, epoch, workers, 10, partial(os.kill, server, signal.SIGKILL))
+        assert [number for *_, number in served] == plans[epoch] == expected(train, epoch)
+        assert {number: (found, label) for found, label, number in served} == truth
+    assert train.stats()["server"]["pid"] != killed
+    assert not alive(killed)
+    assert len(naming(str(runtime))) == 1
+
+
+def test_a_server_that_comes_back_in_time_is_gone_on_with(
+    tmp_path: Path, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = labelled_files(tmp_path / "tree", 300, largest=2000)
+    server = serve()
+    monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
+    train = hotset.ImageFolder(tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT)
+    sampler = hotset.Sampler(train)
+    server_pid = server.process.pid
+
+    def crash() -> None:
+        server.kill()
+        threading.Timer(1.0, server.start).start()
+
+    served = epoch_with(train, sampler, 0, 2, 5, crash)
+    assert [number for *_, number in served] == expected(train, 0)
+    assert {number: (found, label) for found, label, number in served} == truth
+    assert train.stats()["server"]["pid"] == server.process.pid != server_pid
+
+
+def test_a_server_that_stays_away_is_an_error_after_wait(
+    tmp_path: Path, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), wait=2.0)
+    assert dataset[0]
+    server.kill()
+    began = time.monotonic()
+    with pytest.raises(hotset.UnavailableError, match=rf"{server.socket}`.*2 s.*wait="):
+        dataset[1]
+    assert 1.5 < time.monotonic() - began < 10.0
+    with pytest.raises(hotset.UnavailableError, match="wait="):
+        list(DataLoader(dataset, batch_size=2, num_workers=1))
+
+
+def test_data_that_changed_while_the_server_was_away_is_said(
+    tmp_path: Path, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
+    place = equal_files(tmp_path / "tree", 3, 10)
+    dataset = hotset.Dataset(place, wait=WAIT)
+    assert dataset[0]
+    server.kill()
+    (place / "000" / "another.bin").write_bytes(b"new")
+    server.start()
+    with pytest.raises(hotset.ChangedError, match="other files"):
+        dataset[0]
+
+
+def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, runtime: Path) -> None:
+    labelled_files(tmp_path / "tree", 200, largest=500)
+    trainer = Trainer(tmp_path / "tree", "--epochs", "1000", "--pause", "0.01")
+    trainer.until_going()
+    assert naming(str(runtime))
+    os.killpg(trainer.process.pid, signal.SIGINT)
+    # Python dies of the signal itself, which a shell shows as 130.
+    assert trainer.process.wait(30) in (-signal.SIGINT, 130)
+    until("no process is left", lambda: not session(trainer.process.pid) and not naming(str(runtime)), 20.0)
+    assert trainer.complained().count("Traceback") <= 1, trainer.complained()
+    assert "KeyboardInterrupt" in trainer.complained()
+    assert "hotset." not in trainer.complained().replace("hotset.server", ""), trainer.complained()
+
+
+def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Path) -> None:
+    labelled_files(tmp_path / "tree", 200, largest=500)
+    trainer = Trainer(tmp_path / "tree", "--epochs", "1000", "--pause", "0.01")
+    server = trainer.until_going()["server"]
+    assert alive(server)
+    trainer.process.kill()
+    trainer.process.wait()
+    until("the server goes", lambda: not alive(server), 15.0)
+    # The workers notice by themselves; none may bring the server back.
+    until("no process is left", lambda: not session(trainer.process.pid) and not naming(str(runtime)), 30.0)
+
+
+def test_ctrl_c_does_not_end_a_private_server(tmp_path: Path) -> None:
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
+    server = dataset.stats()["server"]["pid"]
+    os.kill(server, signal.SIGINT)
+    time.sleep(0.3)
+    assert dataset[0]
+    assert dataset.stats()["server"]["pid"] == server
+    assert os.getsid(server) != os.getsid(0)
+
+
+def test_no_zombie_is_left_of_a_private_server(tmp_path: Path) -> None:
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
+    server = dataset.stats()["server"]["pid"]
+    parent = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) != os.getpid()
+    inherited = {str(entry.readlink()) for entry in Path(f"/proc/{server}/fd").iterdir()}
+    assert not any(name.startswith(str(tmp_path)) for name in inherited)

@@ -1,0 +1,63 @@
+"""`HOTSET=off` serves the same without a server."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import hotset
+import hotset.off
+import pytest
+from processes import naming
+from torch.utils.data import DataLoader
+from trees import digest, labelled_files
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (1, "spawn")])
+def test_the_same_samples_come_in_the_same_order(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch, workers: int, method: str | None
+) -> None:
+    truth = labelled_files(tmp_path / "tree", 60, largest=500)
+
+    def served() -> list[tuple[str, int, int]]:
+        train = hotset.ImageFolder(tmp_path / "tree", loader=digest, with_ids=True)
+        sampler = hotset.Sampler(train, seed=9)
+        loader = DataLoader(
+            train,
+            batch_size=7,
+            sampler=sampler,
+            collate_fn=list,
+            num_workers=workers,
+            multiprocessing_context=method,
+        )
+        assert len(sampler) == 60
+        return [sample for batch in loader for sample in batch]
+
+    expected = served()
+    hotset.server.stop_private()
+    monkeypatch.setenv("HOTSET", "off")
+    assert served() == expected
+    assert {number: (found, label) for found, label, number in expected} == truth
+    assert naming(str(runtime)) == {}
+
+
+def test_it_is_said_once_and_errors_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    labelled_files(tmp_path / "tree", 10, largest=500)
+    monkeypatch.setenv("HOTSET", "off")
+    monkeypatch.setattr(hotset.off, "_said", False)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            dataset = hotset.ImageFolder(tmp_path / "tree", loader=len)
+    assert sum("HOTSET=off" in record.message for record in caplog.records) == 1
+    assert dataset.targets == sorted(dataset.targets)
+    assert dataset.stats() == {}
+    with pytest.raises(hotset.InvalidError, match=r"known: .*`uniform`"):
+        hotset.Sampler(dataset, "unifrom")
+    with pytest.raises(hotset.InvalidError, match="nowhere"):
+        hotset.ImageFolder(tmp_path / "nowhere")
+    (tmp_path / "tree" / dataset.key(2)).unlink()
+    with pytest.raises(hotset.ChangedError) as caught:
+        dataset[2]
+    assert caught.value.sample == 2

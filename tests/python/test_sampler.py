@@ -1,0 +1,134 @@
+"""The sampler beside the plan: lengths, ranks, losses, and going on where a run stopped."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+import hotset
+import pytest
+import torch
+from processes import Trainer
+from torch.utils.data import DataLoader, DistributedSampler
+from trees import equal_files, labelled_files
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> hotset.Dataset:
+    """A dataset of 101 samples with their ids."""
+    return hotset.Dataset(equal_files(tmp_path / "tree", 101, 50), with_ids=True)
+
+
+def test_it_is_a_distributed_sampler_with_all_its_attributes(train: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(train, num_replicas=4, rank=1)
+    assert isinstance(sampler, DistributedSampler)
+    assert set(vars(DistributedSampler(train, 4, 1))) <= {*vars(sampler), "num_samples", "total_size"}
+    assert (sampler.num_samples, sampler.total_size) == (25, 100)
+
+
+def test_ranks_get_disjoint_parts_of_equal_length(train: hotset.Dataset) -> None:
+    for pad, length in ((False, 25), (True, 26)):
+        parts = []
+        for rank in range(4):
+            sampler = hotset.Sampler(train, num_replicas=4, rank=rank, pad=pad)
+            assert len(sampler) == length
+            parts.append([index & 0xFFFFFFFF for index in sampler])
+            assert len(parts[-1]) == len(sampler) == length
+        together = [number for part in parts for number in part]
+        assert len(set(together)) == (101 if pad else 100)
+    assert hotset.Sampler(train, num_replicas=4, rank=0).total_steps(3, 10) == 9
+    assert hotset.Sampler(train, num_replicas=4, rank=0).total_steps(3, 10, drop_last=True) == 6
+    assert math.ceil(101 / 10) * 2 == hotset.Sampler(train).total_steps(2, 10)
+
+
+def test_ranks_of_one_launch_share_a_server_and_a_plan(tmp_path: Path) -> None:
+    truth = labelled_files(tmp_path / "tree", 80, largest=500)
+    launch = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"}
+    ranks = [
+        Trainer(tmp_path / "tree", "--workers", "1", environment={**launch, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    said = [rank.ended() for rank in ranks]
+    assert said[0][0]["server"] == said[1][0]["server"]
+    for epoch in range(2):
+        parts = [
+            {
+                number: (found, label)
+                for line in lines[1:-1]
+                if line["epoch"] == epoch
+                for found, label, number in line["batch"]
+            }
+            for lines in said
+        ]
+        assert len(parts[0]) == len(parts[1]) == 40
+        assert parts[0] | parts[1] == truth
+
+
+def test_an_epoch_that_was_not_set_is_counted_and_said_once(
+    train: hotset.Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = hotset.Sampler(train)
+    with caplog.at_level(logging.WARNING):
+        epochs = [[index >> 40 for index in sampler] for _ in range(3)]
+    assert epochs == [[epoch] * 101 for epoch in (1, 2, 3)]
+    assert sampler.epoch == 2
+    assert sum("set_epoch" in record.message for record in caplog.records) == 1
+
+
+def test_a_run_goes_on_from_its_state(train: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(train, seed=3)
+    sampler.set_epoch(2)
+    slots = iter(sampler)
+    before = [next(slots) for _ in range(40)]
+    state = sampler.state_dict()
+    assert state == {"epoch": 2, "position": 40, "seed": 3, "strategy": "uniform"}
+    after = list(slots)
+
+    resumed = hotset.Sampler(train, seed=3)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    resumed.set_epoch(2)
+    assert list(resumed) == after
+    assert len(resumed) == len(before) + len(after) == 101
+    resumed.set_epoch(3)
+    assert len(list(resumed)) == 101
+    with pytest.raises(hotset.InvalidError, match="seed=3"):
+        hotset.Sampler(train, seed=4).load_state_dict(state)
+
+
+def test_losses_are_reported_and_handed_back(train: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(train)
+    with pytest.raises(hotset.InvalidError, match="before the first epoch"):
+        sampler.update([1], torch.ones(1))
+    reported = 0
+    for batch in DataLoader(train, batch_size=25, sampler=sampler, collate_fn=list):
+        ids = torch.tensor([number for _, number in batch])
+        loss = torch.rand(len(ids), requires_grad=True) * 2
+        assert sampler.update(ids, loss) is loss
+        reported += len(ids)
+    (epoch,) = train.stats()["epochs"]
+    assert (epoch["reported"], epoch["rejected_scores"]) == (reported, 0)
+    sampler.update([0, 1, 2], torch.tensor([math.nan, -1.0, math.inf]))
+    assert train.stats()["epochs"][0]["rejected_scores"] == 3
+
+
+def test_losses_of_another_shape_are_refused_with_what_to_write(train: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(train)
+    for loss, says in (
+        (torch.tensor(1.0), r'reduction="none".*need no losses: `uniform`'),
+        (torch.ones(3, 2), r"loss\.flatten\(1\)\.mean\(1\)"),
+        (torch.ones(2), "2 values for 3 ids"),
+        ([1.0, 2.0, 3.0], "`list`"),
+    ):
+        with pytest.raises(hotset.InvalidError, match=says):
+            sampler.update([0, 1, 2], loss)  # type: ignore[arg-type]
+
+
+def test_a_second_sampler_replaces_the_first(train: hotset.Dataset) -> None:
+    first = list(hotset.Sampler(train, seed=0))
+    second = hotset.Sampler(train, seed=1)
+    assert [number for _, number in DataLoader(train, batch_size=None, sampler=second)] == [
+        index & 0xFFFFFFFF for index in second._source.plan(0, 0).block(0, 101)
+    ]
+    assert first != list(iter(second))

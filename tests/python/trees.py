@@ -1,0 +1,45 @@
+"""Trees of files for datasets, whose bytes can be told from their names."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+
+def content(name: str, size: int) -> bytes:
+    """Bytes that belong to `name` alone, and that no compression or zero page could stand in for."""
+    return random.Random(name).randbytes(size)
+
+
+def digest(data: bytes | memoryview) -> str:
+    """A short hash of `data`; also a `decode=` or `loader=` that can be pickled."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def equal_files(place: Path, count: int, size: int) -> Path:
+    """`count` files of `size` bytes below `place`; their sorted order is that of their numbers."""
+    for number in range(count):
+        folder = place / f"{number // 256:03d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{number:06d}.bin"
+        (folder / name).write_bytes(content(name, size))
+    return place
+
+
+def labelled_files(place: Path, count: int, *, largest: int = 40_000) -> dict[int, tuple[str, int]]:
+    """`count` files of many sizes in five classes below `place`: the digest and label of every id.
+
+    They end in `.jpg` and are no images: with a `loader=` of one's own nobody looks.
+    """
+    draw = random.Random(count)
+    made = []
+    for number in range(count):
+        label = draw.randrange(5) if number >= 5 else number
+        folder = place / f"class-{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{number:06d}.jpg"
+        path.write_bytes(content(path.name, draw.randint(1, largest)))
+        made.append((str(path.relative_to(place)), path, label))
+    made.sort()
+    return {number: (digest(path.read_bytes()), label) for number, (_, path, label) in enumerate(made)}
