@@ -36,10 +36,9 @@ class Job:
     main_pid: int
     """The training process, watched by a private server."""
 
-    @property
-    def planned(self) -> str:
-        """The job's name on the server once a sampler plans it."""
-        return f"{self.name}/plan"
+    def planned(self, number: int) -> str:
+        """The job's name on the server when a sampler plans it, the `number`th of this dataset."""
+        return f"{self.name}/plan-{number}"
 
 
 def new(job: str | None, place: str, settings: Settings) -> Job:

@@ -1,9 +1,9 @@
 """A dataset's job on a server.
 
-The process that makes the dataset opens it there; the job is opened on first use by whoever comes first,
-since a sampler may still change what job that is. Loader workers only ask. A server that was started again
-knows neither dataset nor job nor epoch and says so (`LostError`): then all are opened again, the epoch with
-the plan it had, and the question is put again.
+Every process of a run joins the job on its own connection, when it first asks for something, and again on a
+new connection: the server keeps a job as long as somebody is in it. A server that was started again, or that
+has given the job up meanwhile, opens dataset and job anew and says that it knows no epoch (`LostError`):
+readers then enter the epoch of what they ask for, with the plan it had, and ask again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from . import _core, job, server
 from .deadline import Deadline
-from .errors import ChangedError, Error, LostError
+from .errors import Error, LostError
 from .rank import Ranks
 from .settings import Settings
 from .source import EPOCH_SHIFT, KEPT, Catalog, Listing, Progress, Scheme
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 _LOSSES = 5
-"""How often one question survives that the server forgot the job; each means another restart."""
+"""How often one question survives that the server has lost the job; each means another restart."""
 
 _FAREWELL = 5.0
 """Seconds that closing a job may take; whatever goes wrong then, the server will find out by itself."""
@@ -52,7 +52,11 @@ class Served:
         self._wait = wait
         self._scheme = KEPT
         self._ranks = Ranks()
-        self._opened = False
+        self._plans = 0
+        """Samplers so far; each has a job of its own."""
+        self._joined: _core.Client | None = None
+        """The connection on which this process is in the job."""
+        self._warned = False
         self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
         self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
 
@@ -63,12 +67,13 @@ class Served:
     @property
     def name(self) -> str:
         """What the job is called on the server now."""
-        return self.job.planned if self._scheme.planned else self.job.name
+        return self.job.planned(self._plans) if self._scheme.planned else self.job.name
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
-        # The job so far is closed first, so that the server's memory is not asked for twice.
-        if self._opened:
+        # The job so far is left first, so that the server's memory is not asked for twice.
+        if self._joined is not None:
             self.close()
+        self._plans += 1
         self._scheme, self._ranks = scheme, Ranks(rank, world)
         self._on_job(lambda client, left: None)
 
@@ -105,16 +110,15 @@ class Served:
 
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
         deadline = Deadline(self._wait)
-        for _ in range(_LOSSES):
-            with contextlib.suppress(LostError):
-                return self._link.call(
-                    lambda client, left: client.describe(self._catalog.dataset, first, count, wait=left),
-                    deadline,
-                )
-            self._link.call(self._list_again, deadline)
-        raise LostError(
-            f"the server at `{self._link.path}` forgets the dataset `{self._listing.place}` again and again"
-        )
+
+        def described(client: _core.Client, left: float) -> tuple[list[str], list[int], list[int]]:
+            try:
+                return client.describe(self._catalog.dataset, first, count, wait=left)
+            except LostError:
+                self._list(client, left, expect=self._catalog.dataset)
+                return client.describe(self._catalog.dataset, first, count, wait=deadline.left())
+
+        return self._link.call(described, deadline)
 
     def stats(self) -> dict[str, Any]:
         text = self._on_job(lambda client, left: client.stats(self.name, wait=left))
@@ -123,51 +127,39 @@ class Served:
         return {**(jobs[0] if jobs else {}), "server": said["server"]}
 
     def close(self) -> None:
-        """Closes the job on the server, if this process can say so at once."""
-        client = self._link.standing()
-        if client is not None:
+        """Leaves the job, if this process is in it."""
+        client, self._joined = self._joined, None
+        if client is not None and not client.closed:
             with contextlib.suppress(Error):
                 client.close_job(self.name, wait=_FAREWELL)
-        self._opened = False
 
     def _on_job(
         self,
         work: Callable[[_core.Client, float], _Answer],
         epochs: Callable[[], Iterable[int]] = lambda: (),
     ) -> _Answer:
-        """What `work` returns, with the job open and, after a loss, the `epochs` (counted from 1) begun."""
+        """What `work` returns, in the job and, after a loss, with the `epochs` (counted from 1) entered."""
         deadline = Deadline(self._wait)
-        lost = 0
-        while True:
+        entering: Iterable[int] = ()
+
+        def joined(client: _core.Client, left: float) -> _Answer:
+            if client is not self._joined:
+                self._join(client, deadline)
+            for number in sorted(entering):
+                self._enter(client, number, deadline)
+            return work(client, deadline.left())
+
+        for _ in range(_LOSSES):
             try:
-                if not self._opened:
-                    self._link.call(self._open, deadline)
-                    self._opened = True
-                return self._link.call(work, deadline)
-            except LostError:
-                lost += 1
-                if lost == _LOSSES or deadline.passed:
-                    raise
-                self._restore(epochs(), deadline)
+                return self._link.call(joined, deadline)
+            except LostError as error:
+                _log.debug("joining the job again: %s", error)
+                self._joined, entering = None, epochs()
+        return self._link.call(joined, deadline)
 
-    def _restore(self, epochs: Iterable[int], deadline: Deadline) -> None:
-        rank, world = self.ranks()
-
-        def restore(client: _core.Client, left: float) -> None:
-            # One call after the other on one connection: should the server go in between, all is done again.
-            self._list_again(client, left)
-            self._open(client, deadline.left())
-            for number in sorted(epochs):
-                if number and self._scheme.planned:
-                    client.begin_epoch(
-                        self.name, number - 1, rank=rank, world=world, start=0, wait=deadline.left()
-                    )
-
-        with contextlib.suppress(LostError):
-            self._link.call(restore, deadline)
-            self._opened = True
-
-    def _list(self, client: _core.Client, left: float, progress: Progress | None = None) -> Catalog:
+    def _list(
+        self, client: _core.Client, left: float, progress: Progress | None = None, expect: str = ""
+    ) -> Catalog:
         listing = self._listing
         return Catalog.of(
             client.open_dataset(
@@ -176,18 +168,13 @@ class Served:
                 extensions=listing.extensions,
                 storage_options=listing.storage_options,
                 progress=progress,
+                expect=expect,
                 wait=left,
             )
         )
 
-    def _list_again(self, client: _core.Client, left: float) -> None:
-        found = self._list(client, left)
-        if found.dataset != self._catalog.dataset:
-            raise ChangedError(
-                f"`{self._listing.place}` holds other files than when it was opened; make the dataset again"
-            )
-
-    def _open(self, client: _core.Client, left: float) -> None:
+    def _join(self, client: _core.Client, deadline: Deadline) -> None:
+        self._list(client, deadline.left(), expect=self._catalog.dataset)
         scheme = self._scheme
         said = client.open_job(
             self.name,
@@ -198,18 +185,29 @@ class Served:
             seed=scheme.seed,
             prefetch=scheme.prefetch,
             pad=scheme.pad,
-            wait=left,
+            wait=deadline.left(),
         )
-        if said["granted"] < said["asked"] and not self._opened:
+        self._joined = client
+        asked, granted = min(said["asked"], self._catalog.bytes), said["granted"]
+        if granted < asked and not self._warned:
+            self._warned = True
             _log.warning(
-                "the server grants %s bytes of the %s that cache=%r asks for; raise its --memory for more",
-                f"{said['granted']:,}",
-                f"{said['asked']:,}",
+                "the server grants %s bytes of the %s that cache=%r asks for; start it with more --memory",
+                f"{granted:,}",
+                f"{asked:,}",
                 self._cache,
             )
 
+    def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:
+        """Enters the epoch of that number, counted from 1, as a reader; 0 is none."""
+        if number and self._scheme.planned:
+            rank, world = self.ranks()
+            client.begin_epoch(
+                self.name, number - 1, rank=rank, world=world, start=0, join=True, wait=deadline.left()
+            )
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ranks": self._ranks.settled()}
+        return {**self.__dict__, "_ranks": self._ranks.settled(), "_joined": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r} at {self._link.path!r}, process {os.getpid()})"

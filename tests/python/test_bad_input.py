@@ -126,8 +126,22 @@ def test_a_cache_smaller_than_one_batch_works(tmp_path: Path) -> None:
         }
 
 
-def test_a_cache_larger_than_memory_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_cache_larger_than_the_dataset_is_the_dataset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     train = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), cache="4096TiB")
+    hotset.Sampler(train)
+    assert train.stats()["capacity"] == 30
+    assert caplog.records == []
+
+
+def test_a_cache_larger_than_memory_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    size = 3 << 30
+    for number in range(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // size + 2):
+        with (tmp_path / "tree" / f"{number}.bin").open("wb") as file:
+            file.truncate(size)
+    train = hotset.Dataset(tmp_path / "tree", cache="100%")
     with pytest.raises(hotset.InvalidError, match="cache"):
         hotset.Sampler(train)
 

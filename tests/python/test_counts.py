@@ -59,7 +59,7 @@ class Run:
         """Reads `count` epochs; their counters."""
         for epoch in range(count):
             self.get(self.plan(epoch))
-        counters = list(self.stats()["epochs"])
+        counters = list(self.stats()["epochs"][:count])
         self.close()
         return counters
 
@@ -137,7 +137,9 @@ def test_an_evaluation_pass_in_the_middle_of_an_epoch_changes_no_plan_and_no_cou
             disturbed.get(list(range(SAMPLES)))
         disturbed.get(indices[SAMPLES // 2 :])
     stats = disturbed.stats()
-    assert [counted(epoch) for epoch in stats["epochs"]] == [counted(epoch) for epoch in expected["epochs"]]
+    assert [counted(epoch) for epoch in stats["epochs"][:3]] == [
+        counted(epoch) for epoch in expected["epochs"][:3]
+    ]
     assert stats["unplanned"]["served"] == SAMPLES
     assert expected["unplanned"]["served"] == 0
     client.close()

@@ -9,9 +9,10 @@ from pathlib import Path
 import hotset
 import pytest
 import torch
+from hotset.source import SAMPLE_MASK
 from processes import Trainer
 from torch.utils.data import DataLoader, DistributedSampler
-from trees import equal_files, labelled_files
+from trees import equal_files, labelled_files, planned
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_ranks_get_disjoint_parts_of_equal_length(train: hotset.Dataset) -> None
         for rank in range(4):
             sampler = hotset.Sampler(train, num_replicas=4, rank=rank, pad=pad)
             assert len(sampler) == length
-            parts.append([index & 0xFFFFFFFF for index in sampler])
+            parts.append([index & SAMPLE_MASK for index in sampler])
             assert len(parts[-1]) == len(sampler) == length
         together = [number for part in parts for number in part]
         assert len(set(together)) == (101 if pad else 100)
@@ -107,7 +108,7 @@ def test_losses_are_reported_and_handed_back(train: hotset.Dataset) -> None:
         loss = torch.rand(len(ids), requires_grad=True) * 2
         assert sampler.update(ids, loss) is loss
         reported += len(ids)
-    (epoch,) = train.stats()["epochs"]
+    epoch = train.stats()["epochs"][0]
     assert (epoch["reported"], epoch["rejected_scores"]) == (reported, 0)
     sampler.update([0, 1, 2], torch.tensor([math.nan, -1.0, math.inf]))
     assert train.stats()["epochs"][0]["rejected_scores"] == 3
@@ -129,6 +130,6 @@ def test_a_second_sampler_replaces_the_first(train: hotset.Dataset) -> None:
     first = list(hotset.Sampler(train, seed=0))
     second = hotset.Sampler(train, seed=1)
     assert [number for _, number in DataLoader(train, batch_size=None, sampler=second)] == [
-        index & 0xFFFFFFFF for index in second._source.plan(0, 0).block(0, 101)
+        *planned(101, 0, seed=1)
     ]
-    assert first != list(iter(second))
+    assert [index & SAMPLE_MASK for index in first] == planned(101, 0, seed=0)

@@ -1,10 +1,13 @@
-"""Trees of files for datasets, whose bytes can be told from their names."""
+"""Trees of files for datasets, whose bytes can be told from their names, and the plans over them."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from pathlib import Path
+
+from hotset._core import uniform_plan
+from hotset.source import SAMPLE_MASK
 
 
 def content(name: str, size: int) -> bytes:
@@ -15,6 +18,12 @@ def content(name: str, size: int) -> bytes:
 def digest(data: bytes | memoryview) -> str:
     """A short hash of `data`; also a `decode=` or `loader=` that can be pickled."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def planned(samples: int, epoch: int, *, seed: int = 0) -> list[int]:
+    """The ids of an epoch of `uniform`, in order."""
+    plan = uniform_plan(samples, seed, epoch, 0, 1, False)
+    return [index & SAMPLE_MASK for index in plan.block(0, samples)]
 
 
 def equal_files(place: Path, count: int, size: int) -> Path:

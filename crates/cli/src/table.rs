@@ -1,6 +1,6 @@
 //! Stats for people.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use hotset_core::bytes::human;
 use hotset_wire::proto::{EpochStats, JobStats, ServerStats};
@@ -66,7 +66,7 @@ fn job(job: &JobStats, epochs: usize) -> String {
         human(job.capacity),
     );
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["epoch", "served", "hit", "single", "coverage", "reads", "read", "late", "wait"]);
     let from = job.epochs.len().saturating_sub(epochs);
     for epoch in &job.epochs[from..] {

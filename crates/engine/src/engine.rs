@@ -75,7 +75,9 @@ impl Engine {
         let mut state = self.shared.lock();
         let leases: Vec<u64> =
             state.sessions.get(&session.0).map(|s| s.leases.iter().copied().collect()).unwrap_or_default();
-        state.release(session.0, &leases);
+        if let Err(error) = state.release(session.0, &leases) {
+            tracing::warn!(%error, "cannot make room for what a spilled batch leaves behind");
+        }
         state.sessions.remove(&session.0);
         for job in state.jobs.values_mut() {
             if job.sessions.remove(&session.0) && job.sessions.is_empty() {
@@ -249,7 +251,7 @@ impl Engine {
     /// Ends leases of a session.
     pub fn release(&self, session: SessionId, leases: &[u64]) -> Result<()> {
         let mut state = self.shared.lock();
-        state.release(session.0, leases);
+        state.release(session.0, leases)?;
         self.shared.room.notify_all();
         let jobs: Vec<u64> = state.jobs.keys().copied().collect();
         for job in jobs {

@@ -65,21 +65,33 @@ impl State {
 
     /// Decides what comes before the slots asked for. True when there is more to do.
     pub(crate) fn catch_up(&mut self, wanted: &Wanted) -> Result<bool> {
-        let mut left = SLICE;
+        if let Some(job) = self.jobs.get_mut(&wanted.job) {
+            job.largest_batch = job.largest_batch.max(wanted.samples.len());
+        }
+        // Nearly always one epoch: the first and the last slot asked for of each.
+        let mut spans: Vec<(u64, usize, usize)> = Vec::new();
         for &(epoch, id) in &wanted.samples {
             let Some((epoch, slot)) = self.slot_of(wanted, epoch, id)? else { continue };
-            self.overtake(wanted, epoch, slot);
-            while self
-                .jobs
-                .get(&wanted.job)
-                .and_then(|job| job.schedules.get(&epoch))
-                .is_some_and(|schedule| schedule.state(slot) == Slot::Ahead)
-            {
+            match spans.iter_mut().find(|span| span.0 == epoch) {
+                Some(span) => (span.1, span.2) = (span.1.min(slot), span.2.max(slot)),
+                None => spans.push((epoch, slot, slot)),
+            }
+        }
+        let mut left = SLICE;
+        for (epoch, first, last) in spans {
+            self.overtake(wanted, epoch, first);
+            let ahead = |state: &Self| {
+                let schedule = state.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
+                schedule.is_some_and(|schedule| schedule.frontier() <= last)
+            };
+            while ahead(self) {
                 if left == 0 {
                     return Ok(true);
                 }
                 left -= 1;
-                self.decide(wanted.job, false)?;
+                if !self.decide(wanted.job, false)? {
+                    break;
+                }
             }
         }
         Ok(false)
@@ -119,9 +131,6 @@ impl State {
 
     /// Takes the slots and holds the objects of a request.
     pub(crate) fn gather(&mut self, session: u64, wanted: &Wanted) -> Result<Gathered> {
-        if let Some(job) = self.jobs.get_mut(&wanted.job) {
-            job.largest_batch = job.largest_batch.max(wanted.samples.len());
-        }
         let mut items = Vec::with_capacity(wanted.samples.len());
         for (position, &(epoch, id)) in wanted.samples.iter().enumerate() {
             let item = match self.slot_of(wanted, epoch, id)? {
@@ -339,7 +348,7 @@ impl State {
     }
 
     /// Ends leases of a session; those it does not have are passed over.
-    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) {
+    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) -> Result<()> {
         for lease in leases {
             let owned = self.sessions.get_mut(&session).is_some_and(|book| book.leases.remove(lease));
             let Some((_, objects)) = owned.then(|| self.leases.remove(lease)).flatten() else { continue };
@@ -347,9 +356,11 @@ impl State {
                 if let Some(object) = self.objects.get_mut(key as usize) {
                     object.leases -= 1;
                     self.settle(key);
+                    self.unspill(key)?;
                 }
             }
         }
+        Ok(())
     }
 }
 

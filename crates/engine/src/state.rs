@@ -186,17 +186,7 @@ impl State {
         let key = self.objects.vacant_key() as u32;
         let block = match spill {
             Some(segment) => self.arena.allocate_in(segment, size, key),
-            None => {
-                let mut moves = Vec::new();
-                let objects = &self.objects;
-                let movable = |owner: u32| objects.get(owner as usize).is_some_and(Object::movable);
-                let block =
-                    self.arena.allocate(size, key, &movable, &mut |owner, to| moves.push((owner, to)));
-                for (owner, to) in moves {
-                    self.objects[owner as usize].block = to;
-                }
-                block?
-            }
+            None => self.allocate(size, key)?,
         };
         let Some(block) = block else { return Ok(None) };
         self.detach(dataset, id);
@@ -271,6 +261,39 @@ impl State {
         self.note_dropped();
     }
 
+    /// Moves what a policy keeps out of a spilled segment, whose batch has been read, so that the segment can
+    /// go. Without room its bytes go too, and are read again when they are due.
+    pub(crate) fn unspill(&mut self, key: u32) -> Result<()> {
+        let Some(object) = self.objects.get(key as usize) else { return Ok(()) };
+        let (from, dataset, id) = (object.block, object.dataset, object.id);
+        if !object.movable() || object.holds > 0 || !self.arena.is_spill(from.segment) {
+            return Ok(());
+        }
+        let size = self.datasets[dataset as usize].catalog.size(id);
+        match self.allocate(size, key)? {
+            Some(to) => {
+                self.arena.copy(from, to);
+                self.objects[key as usize].block = to;
+                self.arena.free(from);
+                self.note_dropped();
+            }
+            None => self.detach(dataset, id),
+        }
+        Ok(())
+    }
+
+    /// A block in the arena proper, others moved if need be.
+    fn allocate(&mut self, size: u64, owner: u32) -> Result<Option<Block>> {
+        let mut moves = Vec::new();
+        let objects = &self.objects;
+        let movable = |owner: u32| objects.get(owner as usize).is_some_and(Object::movable);
+        let block = self.arena.allocate(size, owner, &movable, &mut |owner, to| moves.push((owner, to)));
+        for (owner, to) in moves {
+            self.objects[owner as usize].block = to;
+        }
+        block
+    }
+
     /// Adds to or takes from an object's keepers.
     pub(crate) fn keep(&mut self, dataset: u32, id: Id, more: bool) {
         let Some(key) = self.object(dataset, id) else { return };
@@ -306,10 +329,12 @@ impl State {
         for id in evicted {
             self.keep(dataset, id, false);
         }
-        let present = self.object(dataset, id).map(|key| &self.objects[key as usize]);
+        let present = self.object(dataset, id);
         // See the module's head: who else keeps or reads it shares it, what lingers of our own does not.
-        let shared =
-            present.is_some_and(|object| object.keepers > 0 || (object.fill != Fill::Ready && !waits));
+        let shared = present.is_some_and(|key| {
+            let others = self.pending.get(&key).is_some_and(|pending| pending.payer.job != serial);
+            self.objects[key as usize].keepers > 0 || (others && !waits)
+        });
         let hit = match decided.verdict {
             Verdict::Hit => present.is_some(),
             Verdict::Admitted | Verdict::Bypassed => shared,

@@ -89,6 +89,10 @@ impl FromPyObject<'_, '_> for Scores {
 
 /// The values of a one-dimensional array of exactly this type.
 fn array<T: Element>(values: &Bound<'_, PyAny>) -> Option<Vec<T>> {
+    // The usual case, and asking it for a buffer would make an exception.
+    if values.is_instance_of::<PyList>() {
+        return None;
+    }
     let buffer = PyBuffer::<T>::get(values).ok()?;
     (buffer.dimensions() == 1).then(|| buffer.to_vec(values.py()).ok()).flatten()
 }

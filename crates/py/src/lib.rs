@@ -59,13 +59,8 @@ mod _core {
 
     /// The command line; the process's exit code.
     #[pyfunction]
-    fn main(py: Python<'_>, arguments: Vec<String>) -> i32 {
-        py.detach(|| placeholder(arguments))
-    }
-
-    // Until `hotset_cli::run` is there.
-    fn placeholder(_arguments: Vec<String>) -> i32 {
-        2
+    fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
+        py.detach(|| hotset_cli::run(arguments))
     }
 
     /// Closes this process's copies of its parent's connections.

@@ -240,8 +240,7 @@ impl Client {
         match error {
             socket::Error::HungUp => Error::unavailable(format!("the server at `{path}` went away")),
             socket::Error::TimedOut => Error::unavailable(format!(
-                "the server at `{path}` did not answer `{what}` within `{:.1}` seconds",
-                wait.as_secs_f64()
+                "the server at `{path}` did not answer `{what}` within `{wait:?}`"
             )),
             error => error.into(),
         }

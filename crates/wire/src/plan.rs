@@ -1,4 +1,6 @@
 //! One rank's ids of one epoch, in the server's sealed memory.
+//!
+//! Sealed as segments are: older kernels refuse to share memory that is sealed against all writes.
 
 use std::os::fd::AsFd;
 
@@ -54,7 +56,7 @@ mod tests {
         let memory = memfd_create("plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         let bytes: Vec<u8> = [5u32, 6, 70_000].iter().flat_map(|id| id.to_le_bytes()).collect();
         rustix::io::write(&memory, &bytes).unwrap();
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE).unwrap();
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
         let plan = Plan::new(&memory, 3).unwrap();
         assert_eq!(plan.ids(0, 3).collect::<Vec<_>>(), [5, 6, 70_000]);
         assert_eq!(plan.ids(1, u64::MAX).collect::<Vec<_>>(), [6, 70_000]);

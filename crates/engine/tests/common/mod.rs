@@ -1,0 +1,207 @@
+//! A store whose bytes follow from their ids, and a reader that checks every one of them.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses a part")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use hotset_core::{Amount, Index, Result};
+use hotset_engine::{Config, Engine, Grant, JobRequest, SessionId};
+use hotset_store::catalog::Builder;
+use hotset_store::{Location, Opened, ReadError, Store};
+use memmap2::Mmap;
+
+/// The bytes of sample `id`.
+pub fn content(id: u64, size: usize) -> Vec<u8> {
+    let mut word = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0123_4567_89ab_cdef;
+    (0..size)
+        .map(|_| {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            word as u8
+        })
+        .collect()
+}
+
+/// A store in memory that counts, fails by turns, and can be held up.
+#[derive(Default)]
+pub struct Memory {
+    pub reads: AtomicU64,
+    in_flight: AtomicUsize,
+    pub most_in_flight: AtomicUsize,
+    /// One read in so many fails in passing; 0 for none.
+    pub fail_every: AtomicU64,
+    /// Ids that are gone.
+    pub vanished: Mutex<Vec<u64>>,
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Memory {
+    pub fn hold(&self) {
+        *self.held.lock().unwrap() = true;
+    }
+
+    pub fn let_go(&self) {
+        *self.held.lock().unwrap() = false;
+        self.released.notify_all();
+    }
+}
+
+impl Store for Memory {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+        let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(now, Ordering::SeqCst);
+        let held = self.held.lock().unwrap();
+        drop(self.released.wait_while(held, |held| *held).unwrap());
+        let count = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let id: u64 = at.key.rsplit('/').next().unwrap().parse().unwrap();
+        if self.vanished.lock().unwrap().contains(&id) {
+            return Err(ReadError::Vanished);
+        }
+        let every = self.fail_every.load(Ordering::SeqCst);
+        if every > 0 && count.is_multiple_of(every) {
+            into.fill(0xee);
+            return Err(ReadError::Transient("by turns".into()));
+        }
+        into.copy_from_slice(&content(id, into.len()));
+        Ok(())
+    }
+}
+
+/// A dataset of `sizes`, labelled by id modulo 10.
+pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
+    let classes = (0..10).map(|class| class.to_string()).collect();
+    let mut builder = Builder::new(classes);
+    let directory = builder.directory("samples").unwrap();
+    for (id, &size) in sizes.iter().enumerate() {
+        builder.push(directory, &id.to_string(), size, 0, Some(id as u32 % 10)).unwrap();
+    }
+    let store = Arc::new(Memory::default());
+    let opened = Opened {
+        catalog: Arc::new(builder.finish()),
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        cached: false,
+        place: "memory".into(),
+        identity: format!("memory-{}-{}", sizes.len(), sizes.iter().sum::<u64>()),
+    };
+    (opened, store)
+}
+
+pub fn engine() -> Engine {
+    Engine::new(Config { concurrency: 8, memory: None, machine: 8 << 30, retries: 5, linger: Duration::ZERO })
+}
+
+pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
+    JobRequest {
+        job: "job".into(),
+        dataset: opened.identity.clone(),
+        cache: cache.parse::<Amount>().unwrap(),
+        strategy: Some("uniform".into()),
+        policy: Some(policy.into()),
+        seed: 7,
+        prefetch: true,
+        pad: false,
+    }
+}
+
+/// One reader: a session, the segments it has mapped, and what it expects to find in them.
+pub struct Reader<'a> {
+    pub engine: &'a Engine,
+    pub session: SessionId,
+    sizes: Vec<u64>,
+    maps: HashMap<u32, Arc<Mmap>>,
+}
+
+/// A batch whose bytes can be looked at while it is leased.
+pub struct Held {
+    pub lease: u64,
+    pub views: Vec<(Arc<Mmap>, usize, usize)>,
+    pub labels: Vec<i64>,
+}
+
+impl Held {
+    pub fn view(&self, position: usize) -> &[u8] {
+        let (map, offset, length) = &self.views[position];
+        &map[*offset..offset + length]
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(engine: &'a Engine, opened: &Opened) -> Self {
+        let session = engine.attach();
+        engine.open_dataset(session, opened);
+        let sizes = (0..opened.catalog.len()).map(|id| opened.catalog.size(id as u32)).collect();
+        Self { engine, session, sizes, maps: HashMap::new() }
+    }
+
+    pub fn ask(&self, indices: &[u64]) -> Result<Grant> {
+        self.engine.get_batch(self.session, "job", 0, indices, Duration::from_secs(30), &mut || true)
+    }
+
+    /// Asks for a batch and checks every byte and label of it.
+    pub fn get(&mut self, indices: &[u64]) -> Result<Held> {
+        let grant = self.ask(indices)?;
+        for new in &grant.segments {
+            // SAFETY: the segment is sealed against shrinking, so the map stays valid.
+            let map = unsafe { Mmap::map(&*new.descriptor) }.unwrap();
+            self.maps.insert(new.segment, Arc::new(map));
+        }
+        let views = grant
+            .entries
+            .iter()
+            .map(|entry| {
+                (Arc::clone(&self.maps[&entry.segment]), entry.offset as usize, entry.length as usize)
+            })
+            .collect();
+        let held = Held { lease: grant.lease, views, labels: grant.labels };
+        self.check(indices, &held);
+        for dropped in grant.dropped {
+            self.maps.remove(&dropped);
+        }
+        Ok(held)
+    }
+
+    pub fn check(&self, indices: &[u64], held: &Held) {
+        for (position, &index) in indices.iter().enumerate() {
+            let id = Index::from_raw(index).sample;
+            assert!(
+                held.view(position) == content(id, self.sizes[id as usize] as usize),
+                "wrong bytes of {id}"
+            );
+            assert_eq!(held.labels[position], id as i64 % 10, "wrong label of {id}");
+        }
+    }
+
+    pub fn release(&self, held: Held) {
+        self.engine.release(self.session, &[held.lease]).unwrap();
+    }
+}
+
+/// The indices of an epoch, begun by rank 0 alone.
+pub fn epoch_indices(engine: &Engine, epoch: u64) -> Vec<u64> {
+    let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+    plan.rank_ids(0).map(|id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect()
+}
+
+/// Serves an epoch to `readers` threads that take batches in turn, as loader workers do.
+pub fn serve_epoch(engine: &Engine, opened: &Opened, readers: usize, indices: &[u64], batch: usize) {
+    let batches: Vec<&[u64]> = indices.chunks(batch).collect();
+    std::thread::scope(|scope| {
+        for worker in 0..readers {
+            let batches = &batches;
+            scope.spawn(move || {
+                let mut reader = Reader::new(engine, opened);
+                for batch in batches.iter().skip(worker).step_by(readers) {
+                    let held = reader.get(batch).unwrap();
+                    reader.release(held);
+                }
+                engine.detach(reader.session, std::time::Instant::now());
+            });
+        }
+    });
+}

@@ -1,0 +1,259 @@
+//! What readers get, and what is counted of it.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch};
+use hotset_core::{Index, Kind};
+
+fn epochs(policy: &str, prefetch: bool, readers: usize) -> Vec<(u64, u64, u64)> {
+    let (opened, store) = dataset(&[1000; 3000]);
+    let engine = engine();
+    let main = Reader::new(&engine, &opened);
+    let mut asked = request(&opened, "20%", policy);
+    asked.prefetch = prefetch;
+    engine.open_job(main.session, asked).unwrap();
+    for epoch in 0..6 {
+        let indices = epoch_indices(&engine, epoch);
+        serve_epoch(&engine, &opened, readers, &indices, 64);
+    }
+    let stats = engine.job_stats(None).remove(0);
+    let counted: Vec<_> = stats
+        .epochs
+        .iter()
+        .filter(|(epoch, _)| *epoch < 6)
+        .map(|(_, counters)| {
+            assert_eq!(counters.served(), 3000);
+            assert_eq!((counters.distinct, counters.abandoned, counters.spilled), (3000, 0, 0));
+            (counters.hit, counters.single, counters.storage_reads)
+        })
+        .collect();
+    let reads: u64 = counted.iter().map(|&(_, _, reads)| reads).sum();
+    assert!(store.reads.load(Ordering::SeqCst) >= reads);
+    for &(_, single, reads) in &counted {
+        assert_eq!(single, reads, "every read of an epoch is one of its servings");
+    }
+    counted
+}
+
+#[test]
+fn minio_hits_exactly_its_share_and_prefetch_changes_no_count() {
+    for readers in [1, 6] {
+        for prefetch in [true, false] {
+            let counted = epochs("minio", prefetch, readers);
+            assert_eq!(counted[0].0, 0, "nothing is there at first");
+            assert!(counted[1..].iter().all(|&(hit, ..)| hit == 600), "{counted:?}");
+        }
+    }
+}
+
+#[test]
+fn lru_hits_what_theory_says_and_prefetch_changes_no_count() {
+    let alone = epochs("lru", false, 1);
+    for (prefetch, readers) in [(true, 1), (true, 6), (false, 6)] {
+        assert_eq!(epochs("lru", prefetch, readers), alone);
+    }
+    let hits: u64 = alone[1..].iter().map(|&(hit, ..)| hit).sum();
+    let share = hits as f64 / (5.0 * 3000.0);
+    assert!((share - 0.0215).abs() < 0.008, "{share}");
+}
+
+#[test]
+fn every_byte_is_right_under_pressure_and_faults() {
+    let sizes: Vec<u64> = (0..2000).map(|id| (id * 7919) % 30_000).collect();
+    let (opened, store) = dataset(&sizes);
+    store.fail_every.store(17, Ordering::SeqCst);
+    let engine = engine();
+    let main = Reader::new(&engine, &opened);
+    engine.open_job(main.session, request(&opened, "5%", "lru")).unwrap();
+    for epoch in 0..3 {
+        let indices = epoch_indices(&engine, epoch);
+        serve_epoch(&engine, &opened, 6, &indices, 32);
+        let stats = engine.stats();
+        assert!(stats.arena <= stats.capacity + stats.reserve, "{stats:?}");
+        assert_eq!(stats.leases, 0);
+    }
+    assert!(store.most_in_flight.load(Ordering::SeqCst) <= 8, "the limit of reads in flight holds");
+}
+
+#[test]
+fn a_kept_view_never_changes_while_the_cache_turns_over() {
+    let (opened, _) = dataset(&[20_000; 1000]);
+    let engine = engine();
+    let mut keeper = Reader::new(&engine, &opened);
+    engine.open_job(keeper.session, request(&opened, "10%", "lru")).unwrap();
+    let first = epoch_indices(&engine, 0);
+    let kept = keeper.get(&first[..16]).unwrap();
+    serve_epoch(&engine, &opened, 2, &first[16..], 50);
+    for epoch in 1..11 {
+        let indices = epoch_indices(&engine, epoch);
+        serve_epoch(&engine, &opened, 2, &indices, 50);
+        keeper.check(&first[..16], &kept);
+    }
+    assert_eq!(engine.stats().leases, 1);
+    keeper.release(kept);
+    assert_eq!(engine.stats().leases, 0);
+}
+
+#[test]
+fn an_evaluation_pass_changes_nothing_in_the_plan() {
+    let run = |evaluate: bool| {
+        let (opened, _) = dataset(&[1000; 500]);
+        let engine = engine();
+        let mut reader = Reader::new(&engine, &opened);
+        engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+        for epoch in 0..3 {
+            let indices = epoch_indices(&engine, epoch);
+            for (number, batch) in indices.chunks(50).enumerate() {
+                let held = reader.get(batch).unwrap();
+                reader.release(held);
+                if evaluate && number == 4 {
+                    let all: Vec<u64> = (0..500).collect();
+                    let held = reader.get(&all).unwrap();
+                    reader.release(held);
+                }
+            }
+        }
+        let stats = engine.job_stats(None).remove(0);
+        assert_eq!(stats.unplanned.served(), if evaluate { 1500 } else { 0 });
+        let counted =
+            |(epoch, c): &(u64, hotset_core::counters::Counters)| (*epoch, c.hit, c.single, c.distinct);
+        stats.epochs.iter().filter(|(epoch, _)| *epoch < 3).map(counted).collect::<Vec<_>>()
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn one_sample_is_read_once_however_many_want_it() {
+    let (opened, store) = dataset(&[5000; 10]);
+    let engine = engine();
+    let main = Reader::new(&engine, &opened);
+    let mut asked = request(&opened, "100%", "minio");
+    asked.strategy = None;
+    engine.open_job(main.session, asked).unwrap();
+    store.hold();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..6)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut reader = Reader::new(&engine, &opened);
+                    let held = reader.get(&[3, 3]).unwrap();
+                    reader.release(held);
+                })
+            })
+            .collect();
+        while engine.stats().reads_in_flight == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        store.let_go();
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(store.reads.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_vanished_sample_is_an_error_that_names_it_and_others_go_on() {
+    let (opened, store) = dataset(&[1000; 100]);
+    store.vanished.lock().unwrap().push(42);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "50%", "lru")).unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let mut failed = 0;
+    for batch in indices.chunks(10) {
+        match reader.get(batch) {
+            Ok(held) => reader.release(held),
+            Err(error) => {
+                failed += 1;
+                assert_eq!(
+                    (error.kind, error.sample, error.key.as_deref()),
+                    (Kind::Changed, Some(42), Some("samples/42"))
+                );
+            }
+        }
+    }
+    assert_eq!(failed, 1);
+    store.vanished.lock().unwrap().clear();
+    let again = Index { epoch: Some(0), sample: 42 }.into_raw();
+    let held = reader.get(&[again]).expect("its slot was given back, and is served when it can be");
+    reader.release(held);
+    assert_eq!(engine.stats().passing, 0, "nothing of the failed read is left");
+}
+
+#[test]
+fn indices_out_of_range_and_unknown_jobs_are_refused() {
+    let (opened, _) = dataset(&[10; 5]);
+    let engine = engine();
+    let reader = Reader::new(&engine, &opened);
+    assert_eq!(reader.ask(&[0]).unwrap_err().kind, Kind::Lost);
+    engine.open_job(reader.session, request(&opened, "1KiB", "lru")).unwrap();
+    let error = reader.ask(&[0, 5]).unwrap_err();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("out of range") && error.message.contains("5 samples"), "{error}");
+    let planned = Index { epoch: Some(3), sample: 1 }.into_raw();
+    assert_eq!(reader.ask(&[planned]).unwrap_err().kind, Kind::Lost, "nobody has begun epoch 3");
+}
+
+#[test]
+fn a_reader_that_dies_gives_its_leases_back() {
+    let (opened, _) = dataset(&[1000; 100]);
+    let engine = engine();
+    let main = Reader::new(&engine, &opened);
+    engine.open_job(main.session, request(&opened, "10%", "lru")).unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let mut worker = Reader::new(&engine, &opened);
+    worker.get(&indices[..10]).unwrap();
+    assert_eq!(engine.stats().leases, 1);
+    engine.detach(worker.session, Instant::now());
+    assert_eq!(engine.stats().leases, 0);
+    serve_epoch(&engine, &opened, 2, &indices[10..], 10);
+}
+
+#[test]
+fn a_client_that_dies_while_it_waits_holds_nothing() {
+    let (opened, store) = dataset(&[1000; 100]);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "10%", "lru")).unwrap();
+    store.hold();
+    let indices = epoch_indices(&engine, 0);
+    let gone =
+        engine.get_batch(reader.session, "job", 0, &indices[..10], Duration::from_secs(9), &mut || false);
+    assert!(gone.unwrap_err().message.contains("went away"));
+    let late =
+        engine.get_batch(reader.session, "job", 0, &indices[..10], Duration::from_millis(20), &mut || true);
+    let late = late.unwrap_err();
+    assert_eq!(late.kind, Kind::Unavailable);
+    assert!(late.message.contains("`wait`") && late.sample.is_some() && late.key.is_some(), "{late}");
+    store.let_go();
+    for batch in indices.chunks(10) {
+        let held = reader.get(batch).unwrap();
+        reader.release(held);
+    }
+    let counters = &engine.job_stats(None)[0].epochs[0].1;
+    assert_eq!((counters.served(), counters.storage_reads), (100, 100), "slots given back are served once");
+}
+
+#[test]
+fn a_batch_larger_than_the_arena_is_answered_from_memory_of_its_own() {
+    let (opened, _) = dataset(&[1 << 20; 300]);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "1MiB", "lru")).unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let held = reader.get(&indices[..150]).unwrap();
+    let wait = Duration::from_millis(50);
+    let second = engine.get_batch(reader.session, "job", 0, &indices[150..], wait, &mut || true);
+    let second = second.unwrap_err();
+    assert!(second.kind == Kind::Unavailable && second.message.contains("`cache`"), "{second}");
+    reader.release(held);
+    let held = reader.get(&indices[150..]).unwrap();
+    reader.release(held);
+    let counters = &engine.job_stats(None)[0].epochs[0].1;
+    assert_eq!((counters.spilled, counters.served()), (2, 300));
+    assert!(engine.stats().arena <= (1 << 20) + (64 << 20), "what was spilled is gone");
+}
