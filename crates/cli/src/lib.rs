@@ -14,7 +14,7 @@ use hotset_core::Result;
 
 /// Keeps the samples your model still learns from close to the GPU.
 #[derive(Parser)]
-#[command(name = "hotset", version, about, max_term_width = 100, after_help = AFTER)]
+#[command(name = "hotset", bin_name = "hotset", version, about, max_term_width = 100, after_help = AFTER)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -66,6 +66,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
+        end_at_a_panic();
         // SAFETY: the descriptor was made for this process and named on its command line; nobody else here
         // knows its number.
         let mut ready = self.ready_fd.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -114,6 +115,16 @@ impl Serve {
     fn usual_log(&self) -> &'static str {
         if self.embedded { "warn" } else { "info" }
     }
+}
+
+/// Ends the process at a panic in any thread: bookkeeping that broke off half-way must serve nobody. Clients find
+/// the server gone, and a private one is started anew.
+fn end_at_a_panic() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::process::abort();
+    }));
 }
 
 fn at_least_one(concurrency: usize) -> Result<usize> {

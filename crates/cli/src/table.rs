@@ -70,7 +70,9 @@ fn job(job: &JobStats, epochs: usize) -> String {
     table.set_header(["epoch", "served", "hit", "single", "coverage", "reads", "read", "late", "wait"]);
     let from = job.epochs.len().saturating_sub(epochs);
     for epoch in &job.epochs[from..] {
-        table.add_row(row(epoch.epoch.to_string(), epoch));
+        // What is read ahead for an epoch that nobody has begun.
+        let ahead = if epoch.served == 0 { " ahead" } else { "" };
+        table.add_row(row(format!("{}{ahead}", epoch.epoch), epoch));
     }
     if let Some(unplanned) = job.unplanned.as_ref().filter(|stats| stats.served > 0) {
         table.add_row(row("unplanned".into(), unplanned));
@@ -83,7 +85,7 @@ fn job(job: &JobStats, epochs: usize) -> String {
 
 fn row(name: String, epoch: &EpochStats) -> [String; 9] {
     let share = |part: u64| if epoch.served == 0 { 0.0 } else { 100.0 * part as f64 / epoch.served as f64 };
-    let wait: f64 = epoch.waits.iter().map(|wait| wait.sum).sum();
+    let wait = epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum);
     [
         name,
         epoch.served.to_string(),

@@ -173,7 +173,7 @@ impl State {
         entry.checked_sub(1)
     }
 
-    /// Queues a read of a sample. `None` when the arena has no room for it.
+    /// Queues a read of a sample, whose bytes of before are let go of. `None` when the arena has no room.
     pub(crate) fn read(
         &mut self,
         dataset: u32,
@@ -183,20 +183,21 @@ impl State {
         spill: Option<u32>,
     ) -> Result<Option<u32>> {
         let size = self.datasets[dataset as usize].catalog.size(id);
+        // First, because it may free an object, and with it the next key.
+        self.detach(dataset, id);
         let key = self.objects.vacant_key() as u32;
         let block = match spill {
             Some(segment) => self.arena.allocate_in(segment, size, key),
             None => self.allocate(size, key)?,
         };
         let Some(block) = block else { return Ok(None) };
-        self.detach(dataset, id);
         let jobs = || self.jobs.values().filter(|job| job.dataset == dataset);
         let keepers = jobs().filter(|job| job.policy.contains(id)).count() as u16;
         let holds = jobs().map(|job| job.holds(id)).sum();
         if keepers > 0 {
             self.kept += room(block);
         }
-        self.objects.insert(Object {
+        let inserted = self.objects.insert(Object {
             dataset,
             id,
             block,
@@ -206,6 +207,7 @@ impl State {
             holds,
             leases: 0,
         });
+        debug_assert_eq!(inserted as u32, key);
         let book = &mut self.datasets[dataset as usize];
         if book.table.is_empty() {
             book.table = vec![0; book.catalog.len()];
@@ -348,7 +350,7 @@ impl State {
             let payer = Payer { job: serial, epoch: Some(decided.epoch) };
             room = self.read(dataset, id, payer, false, None)?.is_some();
         }
-        if !hit && (!fetch || !room) {
+        if !hit && !fetch {
             self.detach(dataset, id);
         }
         let size = self.datasets[dataset as usize].catalog.size(id);

@@ -23,7 +23,7 @@ pub(crate) fn plan_memory(plan: &Plan, rank: u32) -> Result<OwnedFd> {
         writer.write_all(&id.to_le_bytes()).map_err(|error| failed(&error))?;
     }
     let descriptor = OwnedFd::from(writer.into_inner().map_err(|error| failed(&error))?);
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&descriptor, seals).map_err(|error| failed(&error))?;
     Ok(descriptor)
 }
