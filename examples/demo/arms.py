@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import hotset
 import torch
 from hotset import _core
+from hotset.server import stop_private
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
@@ -186,7 +187,10 @@ class Hotset:
         try:
             yield feed
         finally:
+            # Workers hold the job open; and the next arm is to find a server that remembers nothing.
+            del feed.loader
             feed.train.close()
+            stop_private()
 
 
 def _loader(setting: Setting, dataset: Dataset[Any], sampler: Sampler[int]) -> DataLoader[Any]:

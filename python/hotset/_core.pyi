@@ -1,7 +1,7 @@
 """The native part: one connection to a server, and the views it hands out."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 __version__: str
 
@@ -13,7 +13,7 @@ class Client:
     200 ms, and raises a class of `hotset.errors`. A call that ends early closes the connection.
     """
 
-    def __init__(self, path: str, *, main_pid: int, timeout: float) -> None: ...
+    def __new__(cls, path: str, *, main_pid: int, timeout: float) -> Self: ...
     @property
     def instance(self) -> str: ...
     @property
@@ -26,10 +26,10 @@ class Client:
         place: str,
         *,
         layout: str,
-        extensions: Sequence[str] = (),
+        extensions: Sequence[str] = ...,
         storage_options: dict[str, str] | None = None,
         progress: Callable[[str, int], None] | None = None,
-        expect: str = "",
+        expect: str = ...,
         wait: float,
     ) -> dict[str, Any]:
         """The fields of `DatasetOpened`, as a dict.
@@ -72,7 +72,7 @@ class Client:
         self, dataset: str, first: int, count: int, *, wait: float
     ) -> tuple[list[str], list[int], list[int]]:
         """Keys, labels (empty without labels) and sizes of `count` samples from `first`."""
-    def stats(self, job: str = "", *, wait: float) -> str:
+    def stats(self, job: str = ..., *, wait: float) -> str:
         """The `Stats` message as JSON."""
 
 @final
@@ -88,7 +88,7 @@ class Batch:
     """Samples in the arena. Its bytes stay until the last view of it is dropped."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, position: int) -> memoryview: ...
+    def __getitem__(self, position: int, /) -> memoryview: ...
     def views(self) -> list[memoryview]: ...
     def bytes(self) -> list[bytes]: ...
     def copy_into(self, buffer: Any) -> list[tuple[int, int]]:
@@ -101,15 +101,15 @@ class Batch:
 class Catalog:
     """A listing made and read in this process, past the server (`HOTSET=off`)."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         place: str,
         *,
         layout: str,
-        extensions: Sequence[str] = (),
+        extensions: Sequence[str] = ...,
         storage_options: dict[str, str] | None = None,
         progress: Callable[[str, int], None] | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def info(self) -> dict[str, Any]:
         """As `Client.open_dataset` answers."""

@@ -1,7 +1,7 @@
 //! `hotset serve`.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,7 +89,9 @@ impl Serve {
         let filter = EnvFilter::try_new(&log)
             .map_err(|error| Error::invalid(format!("`log` cannot be `{log}`: {error}")))?;
         // A second server in one process keeps the first one's log.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let colour = std::io::stderr().is_terminal();
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour);
+        let _ = log.with_writer(std::io::stderr).try_init();
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
             None => {

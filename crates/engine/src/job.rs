@@ -82,6 +82,8 @@ pub(crate) struct Job {
     pub(crate) sessions: HashSet<u64>,
     /// When the last of them went.
     pub(crate) left: Option<Instant>,
+    /// Whether one of them has said that the run is over, so that nothing is kept for its return.
+    pub(crate) over: bool,
     /// The last score reported of each sample; not a number where none was. Empty until the first report.
     pub(crate) scores: Vec<f32>,
 }

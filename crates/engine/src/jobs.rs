@@ -31,7 +31,7 @@ impl Engine {
         {
             job.same_as(&request)?;
             job.sessions.insert(session.0);
-            job.left = None;
+            (job.left, job.over) = (None, false);
             return Ok(job.grant.clone());
         }
         let dataset = state.dataset(&request.dataset)?;
@@ -82,6 +82,7 @@ impl Engine {
                 largest_batch: 0,
                 sessions: HashSet::from([session.0]),
                 left: None,
+                over: false,
                 scores: Vec::new(),
             },
         );
@@ -89,12 +90,13 @@ impl Engine {
         Ok(grant)
     }
 
-    /// Leaves a job; it ends with its last client.
+    /// Leaves a job; it ends with its last client, and then without lingering.
     pub fn close_job(&self, session: SessionId, job: &str) {
         let mut state = self.shared.lock();
         let Ok(serial) = state.job(job) else { return };
         let Some(book) = state.jobs.get_mut(&serial) else { return };
         book.sessions.remove(&session.0);
+        book.over = true;
         if book.sessions.is_empty() {
             state.end_job(serial);
         }
@@ -104,7 +106,9 @@ impl Engine {
     pub fn tidy(&self, now: Instant) {
         let mut state = self.shared.lock();
         let linger = state.config.linger;
-        let over = |job: &Job| job.left.is_some_and(|left| now.saturating_duration_since(left) >= linger);
+        let over = |job: &Job| {
+            job.left.is_some_and(|left| job.over || now.saturating_duration_since(left) >= linger)
+        };
         let ended: Vec<u64> =
             state.jobs.iter().filter(|(_, job)| over(job)).map(|(&serial, _)| serial).collect();
         for serial in ended {

@@ -99,7 +99,7 @@ impl Server {
                 break;
             }
             if !self.socket.is_ours() {
-                tracing::warn!(socket = %self.options.socket.display(), "another server has taken the socket");
+                tracing::info!(socket = %self.options.socket.display(), "the socket's name is gone or taken");
                 break;
             }
         }
