@@ -23,6 +23,14 @@ def until(what: str, true: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def until_gone(leader: int, text: str, seconds: float) -> None:
+    """Waits until no process is left of the session of `leader`, nor one that names `text`."""
+    end = time.monotonic() + seconds
+    while left := {**session(leader), **naming(text)}:
+        assert time.monotonic() < end, f"left after {seconds} s: {left}"
+        time.sleep(0.05)
+
+
 def naming(text: str) -> dict[int, str]:
     """The processes, zombies left out, whose command line contains `text`; never this one."""
     return {

@@ -18,7 +18,7 @@ from typing import Any
 import hotset
 import pytest
 from hotset.source import SAMPLE_MASK
-from processes import Server, Trainer, alive, naming, session, until
+from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files, planned
 
@@ -285,7 +285,7 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
     os.killpg(trainer.process.pid, signal.SIGINT)
     # Python dies of the signal itself, which a shell shows as 130.
     assert trainer.process.wait(30) in (-signal.SIGINT, 130)
-    until("no process is left", lambda: not session(trainer.process.pid) and not naming(str(runtime)), 20.0)
+    until_gone(trainer.process.pid, str(runtime), 20.0)
     assert trainer.complained().count("Traceback") <= 1, trainer.complained()
     assert "KeyboardInterrupt" in trainer.complained()
     assert "hotset." not in trainer.complained().replace("hotset.server", ""), trainer.complained()
@@ -300,7 +300,7 @@ def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Pat
     trainer.process.wait()
     until("the server goes", lambda: not alive(server), 15.0)
     # The workers notice by themselves; none may bring the server back.
-    until("no process is left", lambda: not session(trainer.process.pid) and not naming(str(runtime)), 30.0)
+    until_gone(trainer.process.pid, str(runtime), 30.0)
 
 
 def test_ctrl_c_does_not_end_a_private_server(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 mod allocator;
 mod arena;
 mod config;
+mod decide;
 mod engine;
 mod gather;
 mod job;

@@ -1,16 +1,12 @@
 //! Everything under the engine's lock, and how objects come and go.
 //!
-//! Two layers meet here. The *logical* layer is each job's policy, asked in plan order. The *bytes* are
-//! objects in the arena. What a policy evicts lets go of its object at once; the object leaves the arena
-//! when nothing else holds it. A logical miss is always one storage read: bytes of the same job that happen
-//! to linger (still leased, or waiting for an earlier slot) are not reused for it, because then what is
-//! counted would depend on timing. Bytes that another job keeps, or is reading, are shared.
+//! A sample's bytes are an object in the arena, found through its dataset's table. It leaves the arena when
+//! no policy keeps it, no decided slot or waiting reader holds it and no lease is on it. A newer read of the
+//! same sample takes its place in the table; then it stays only for those who hold it already.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use hotset_core::policy::Verdict;
-use hotset_core::schedule::State as Slot;
 use hotset_core::{Error, Id, Result};
 use hotset_store::{Catalog, Store};
 use slab::Slab;
@@ -21,9 +17,6 @@ use crate::config::{Config, reserve};
 use crate::job::Job;
 use crate::object::{Fill, Object};
 use crate::waiter::Waiter;
-
-/// Slots decided in one hold of the lock.
-const DECISIONS: usize = 4096;
 
 /// A dataset that somebody has opened.
 pub(crate) struct Dataset {
@@ -318,107 +311,6 @@ impl State {
             object.holds = object.holds.saturating_sub(1);
             self.settle(key);
         }
-    }
-
-    /// Decides a job's next slot, and queues its read if `fetch`. False when there is nothing to decide, or
-    /// when its read found no room: then the slot is decided all the same, and is read when it is asked for.
-    pub(crate) fn decide(&mut self, serial: u64, fetch: bool) -> Result<bool> {
-        let mut evicted = Vec::new();
-        let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
-        let Some(decided) = job.decide(&mut evicted) else { return Ok(false) };
-        let (dataset, id) = (job.dataset, decided.id);
-        let waits = job.waits_for(id);
-        for id in evicted {
-            self.keep(dataset, id, false);
-        }
-        let present = self.object(dataset, id);
-        // See the module's head: who else keeps or reads it shares it, what lingers of our own does not.
-        let shared = present.is_some_and(|key| {
-            let others = self.pending.get(&key).is_some_and(|pending| pending.payer.job != serial);
-            self.objects[key as usize].keepers > 0 || (others && !waits)
-        });
-        let hit = match decided.verdict {
-            Verdict::Hit => present.is_some(),
-            Verdict::Admitted | Verdict::Bypassed => shared,
-        };
-        let mut room = true;
-        if hit {
-            if decided.verdict == Verdict::Admitted {
-                self.keep(dataset, id, true);
-            }
-        } else if fetch {
-            let payer = Payer { job: serial, epoch: Some(decided.epoch) };
-            room = self.read(dataset, id, payer, false, None)?.is_some();
-        }
-        if !hit && !fetch {
-            self.detach(dataset, id);
-        }
-        let size = self.datasets[dataset as usize].catalog.size(id);
-        if let Some(key) = self.object(dataset, id) {
-            self.objects[key as usize].holds += 1;
-        }
-        if let Some(job) = self.jobs.get_mut(&serial) {
-            job.window += size;
-            if decided.verdict == Verdict::Hit && !hit {
-                job.counters(Some(decided.epoch)).refill += 1;
-            }
-            if let Some(schedule) = job.schedules.get_mut(&decided.epoch) {
-                schedule.decide(decided.slot, hit);
-            }
-        }
-        Ok(room)
-    }
-
-    /// Lets go of slots that were decided and will not be served.
-    pub(crate) fn abandon(&mut self, serial: u64, epoch: u64, count: usize, decided: &[(usize, Slot)]) {
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
-        job.counters(Some(epoch)).abandoned += count as u64;
-        let dataset = job.dataset;
-        let Some(schedule) = job.schedules.get(&epoch) else { return };
-        let ids: Vec<Id> = decided.iter().map(|&(slot, _)| schedule.id(slot)).collect();
-        for id in ids {
-            let size = self.datasets[dataset as usize].catalog.size(id);
-            if let Some(job) = self.jobs.get_mut(&serial) {
-                job.window = job.window.saturating_sub(size);
-            }
-            if let Some(key) = self.object(dataset, id) {
-                self.let_go(key);
-            }
-        }
-    }
-
-    /// Reads on along a job's plans, as far as its window reaches. True if the lock should be let go of
-    /// before going on.
-    pub(crate) fn pump(&mut self, serial: u64) -> Result<bool> {
-        for _ in 0..DECISIONS {
-            let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
-            if !job.request.prefetch {
-                return Ok(false);
-            }
-            let Some((_, _, id)) = job.peek() else { return Ok(false) };
-            let (dataset, window) = (job.dataset, job.window);
-            // An earlier slot of the same sample is still to be served: its bytes come first.
-            if job.waits_for(id) {
-                return Ok(false);
-            }
-            let book = &self.datasets[dataset as usize];
-            let (size, whole) = (book.catalog.size(id), book.catalog.bytes());
-            let full = window + size > self.window(whole) && window > 0;
-            if full || self.passing() + size > self.reserve() / 8 * 7 {
-                return Ok(false);
-            }
-            if !self.decide(serial, true)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// How many bytes a job may read ahead of a dataset of `whole` bytes: its share of half the reserve, but
-    /// no more than an eighth of the dataset, so that a window never meets its own tail.
-    fn window(&self, whole: u64) -> u64 {
-        let share = self.reserve() / 2 / (self.jobs.len().max(1) as u64);
-        share.min((whole / 8).max(1 << 20))
     }
 
     /// Tells every session which segments have gone.

@@ -1,0 +1,112 @@
+//! Slots as they are decided, taken, served and left behind.
+
+use super::*;
+
+fn schedule(world: u32, ids: &[Id]) -> Schedule {
+    let samples = ids.iter().max().map_or(0, |&id| id as usize + 1);
+    Schedule::new(Arc::new(Plan::cut(0, world, false, ids.to_vec())), samples)
+}
+
+fn decide_all(schedule: &mut Schedule) {
+    while let Some(slot) = schedule.next_undecided() {
+        schedule.decide(slot, false);
+    }
+}
+
+#[test]
+fn a_request_takes_the_earliest_slot_of_its_id_and_rank() {
+    let mut schedule = schedule(2, &[5, 5, 3, 5, 5, 3]);
+    assert_eq!(schedule.find(1, 5), Some(1));
+    assert_eq!(schedule.find(0, 5), Some(0));
+    decide_all(&mut schedule);
+    schedule.take(0);
+    assert_eq!(schedule.find(0, 5), Some(4), "a slot that is waited for is not given twice");
+    assert!(schedule.serve(0));
+    assert!(!schedule.serve(4), "the same id again is not a new one");
+    assert_eq!(schedule.find(0, 5), None);
+}
+
+#[test]
+fn due_looks_beyond_the_slot_being_decided() {
+    let mut schedule = schedule(1, &[1, 2, 1, 3]);
+    assert_eq!(schedule.next_undecided(), Some(0));
+    assert_eq!(schedule.due(1), Some(2));
+    assert_eq!(schedule.due(3), Some(3));
+    schedule.decide(0, false);
+    schedule.next_undecided();
+    schedule.decide(1, false);
+    assert_eq!(schedule.due(2), None);
+    assert!(schedule.waits_for(2) && !schedule.waits_for(3));
+}
+
+#[test]
+fn overtaken_slots_are_left_behind_except_those_that_are_waited_for() {
+    let mut schedule = schedule(1, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    for _ in 0..6 {
+        let slot = schedule.next_undecided().unwrap();
+        schedule.decide(slot, slot.is_multiple_of(2));
+    }
+    schedule.take(1);
+    let mut decided = Vec::new();
+    assert_eq!(schedule.overtake(7, 2, &mut decided), 4);
+    assert_eq!(decided, [(0, State::Hit), (2, State::Hit), (3, State::Single), (4, State::Hit)]);
+    assert_eq!(schedule.find(0, 3), None);
+    assert_eq!(schedule.state(1), State::Taken);
+    assert_eq!(schedule.overtake(7, 2, &mut decided), 0);
+}
+
+#[test]
+fn a_rank_that_leaves_early_leaves_its_slots_and_no_others() {
+    let ids: Vec<Id> = (0..12).collect();
+    let mut schedule = schedule(3, &ids);
+    for _ in 0..7 {
+        let slot = schedule.next_undecided().unwrap();
+        schedule.decide(slot, false);
+    }
+    schedule.take(1);
+    schedule.serve(1);
+    let mut decided = Vec::new();
+    assert_eq!(schedule.close(1, &mut decided), 3);
+    assert_eq!(decided, [(4, State::Single)]);
+    assert!(!schedule.closed());
+    let mut rest = Vec::new();
+    while let Some(slot) = schedule.next_undecided() {
+        rest.push(slot);
+        schedule.decide(slot, false);
+    }
+    assert_eq!(rest, [8, 9, 11], "slots of the rank that left are passed over");
+}
+
+#[test]
+fn a_resumed_rank_skips_what_it_has_trained() {
+    let ids: Vec<Id> = (0..6).collect();
+    let mut schedule = schedule(2, &ids);
+    assert!(schedule.begin(0, 2));
+    assert!(!schedule.begin(0, 0), "beginning again changes nothing");
+    assert!(schedule.begin(1, 0));
+    let mut order = Vec::new();
+    while let Some(slot) = schedule.next_undecided() {
+        order.push(slot);
+        schedule.decide(slot, false);
+    }
+    assert_eq!(order, [1, 3, 4, 5]);
+}
+
+#[test]
+fn an_epoch_begun_again_serves_all_of_it_again() {
+    let ids: Vec<Id> = (0..4).collect();
+    let mut schedule = schedule(1, &ids);
+    schedule.begin(0, 0);
+    for _ in 0..3 {
+        let slot = schedule.next_undecided().unwrap();
+        schedule.decide(slot, false);
+    }
+    schedule.take(0);
+    schedule.serve(0);
+    assert_eq!(schedule.find(0, 0), None);
+    schedule.begin_again(0, 0);
+    assert_eq!(schedule.find(0, 0), Some(0));
+    assert_eq!(schedule.state(0), State::Again);
+    assert_eq!(schedule.state(1), State::Single);
+    assert_eq!(schedule.next_undecided(), Some(3), "nothing is decided twice");
+}
