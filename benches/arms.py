@@ -1,7 +1,7 @@
 """The ways of getting the same samples with one reader, and the proof that each did what it says.
 
-An arm is asked with what it understands (ids, paths, keys), made before the clock starts, and answers with one
-buffer for each sample, in order. `begin` and `end` stand around every measured part: `end` fails when the
+An arm is asked with what it understands (ids, paths, keys), made before the clock starts, and answers with
+one buffer for each sample, in order. `begin` and `end` stand around every measured part: `end` fails when the
 samples came from elsewhere than the arm's name says.
 """
 
@@ -16,10 +16,12 @@ from typing import Any, Protocol, cast
 import numpy
 import redis
 from hotset import _core
-
 from sources import WAIT, Counters, Opened, Samples, SkippedError, UntrueError, read_from_disk
 
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
+
+_STRAY = 1 << 20
+"""Bytes from storage that say nothing: pages of Python's own code that are touched for the first time."""
 
 
 class Arm(Protocol):
@@ -29,10 +31,13 @@ class Arm(Protocol):
     def name(self) -> str: ...
     def prepare(self, ids: list[int], epoch: int) -> Any:
         """What `fetch` is asked with for the samples `ids`."""
+
     def fetch(self, request: Any) -> Sequence[Buffer]:
         """The samples. This is what is timed."""
+
     def begin(self, epoch: int) -> None:
         """Before a measured part."""
+
     def end(self, asked: int) -> None:
         """After a measured part of `asked` samples."""
 
@@ -92,7 +97,7 @@ class PageCache:
         self._before = read_from_disk()
 
     def end(self, asked: int) -> None:
-        if read := read_from_disk() - self._before:
+        if (read := read_from_disk() - self._before) > _STRAY:
             raise UntrueError(f"{self.name}: {read:,} bytes came from storage, not from the page cache")
 
 
@@ -102,11 +107,11 @@ def plain_read(path: str) -> bytes:
         return file.read()
 
 
-def system_read(path: str) -> bytes:
-    """As few system calls as Python can make."""
+def system_read(path: str, size: int) -> bytes:
+    """As few system calls as Python can make, the size being known."""
     file = os.open(path, os.O_RDONLY)
     try:
-        return os.read(file, 1 << 20)
+        return os.read(file, size)
     finally:
         os.close(file)
 
@@ -125,7 +130,7 @@ class Redis:
         parser = type(connection._parser).__name__
         self._client.connection_pool.release(connection)
         if "Hiredis" not in parser:
-            raise SkippedError(f"redis-py uses {parser}: install hiredis, or Redis would look slower than it is")
+            raise SkippedError(f"redis-py uses {parser}, which is slow: install hiredis")
         self._before = (0, 0)
 
     def prepare(self, ids: list[int], epoch: int) -> list[bytes]:
@@ -160,7 +165,7 @@ class Memcpy:
     def prepare(self, ids: list[int], epoch: int) -> list[tuple[memoryview, memoryview]]:
         return list(zip(self._places, (self._samples[number] for number in ids), strict=False))
 
-    def fetch(self, request: list[tuple[memoryview, memoryview]]) -> list[Buffer]:
+    def fetch(self, request: list[tuple[memoryview, memoryview]]) -> list[memoryview]:
         for place, sample in request:
             place[:] = sample
         return self._places
@@ -193,19 +198,22 @@ def total(samples: Sequence[Buffer]) -> int:
     return sum(int(numpy.add.reduce(numpy.frombuffer(sample, numpy.uint64))) for sample in samples)
 
 
-def measure(arm: Arm, batches: list[list[int]], epoch: int, use: Callable[[Sequence[Buffer]], object]) -> float:
-    """Samples per second over all batches; `use` works on each batch's samples within the time."""
+def measure(
+    arm: Arm, batches: list[list[int]], epoch: int, use: Callable[[Sequence[Buffer]], int]
+) -> tuple[float, int]:
+    """Samples per second over all batches, and the sum of what `use` makes of each within the time."""
     asked = sum(len(batch) for batch in batches)
     requests = [arm.prepare(batch, epoch) for batch in batches]
     arm.begin(epoch)
     gc.collect()
     fetch = arm.fetch
+    used = 0
     began = time.perf_counter()
     for request in requests:
-        use(fetch(request))
+        used += use(fetch(request))
     seconds = time.perf_counter() - began
     arm.end(asked)
-    return asked / seconds
+    return asked / seconds, used
 
 
 def check_content(arm: Arm, batch: list[int], paths: list[str], epoch: int) -> None:

@@ -1,7 +1,7 @@
 //! The floor of the readers' row: a server that does nothing but answer, a thread for each connection.
 //!
-//! A connection begins with two 32-bit little-endian numbers, the bytes of a request and of an answer. Then each
-//! request is read whole and answered, until the other end closes.
+//! A connection begins with two 32-bit little-endian numbers, the bytes of a request and of an answer. Then
+//! each request is read whole and answered, until the other end closes.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

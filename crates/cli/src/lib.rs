@@ -4,6 +4,7 @@
 //! everything below takes typed settings.
 
 mod place;
+mod registry;
 mod serve;
 mod settings;
 mod stats;
@@ -21,16 +22,18 @@ struct Arguments {
 }
 
 const AFTER: &str = "\
-Most trainings need neither command: hotset.ImageFolder starts a private server by itself.
-Run `hotset serve` to let several trainings of this host share one cache, and `hotset stats --watch` beside a
-training to see what it reads.";
+Most trainings need none of these: hotset.ImageFolder starts a private server by itself.
+`hotset serve` lets several trainings of this host share one cache.
+`hotset stats --watch` beside a training shows what it reads.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run one cache for all trainings of this user on this host
     Serve(serve::Serve),
-    /// Show what servers and jobs of this host do
     Stats(stats::Stats),
+    /// List the strategies: what is trained in an epoch
+    Strategies(registry::Listing),
+    /// List the policies: what stays in the cache
+    Policies(registry::Listing),
 }
 
 /// Runs the command line; the process's exit code.
@@ -46,6 +49,8 @@ pub fn run(arguments: Vec<String>) -> u8 {
     let done: Result<()> = match arguments.command {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Strategies(command) => command.strategies(),
+        Command::Policies(command) => command.policies(),
     };
     match done {
         Ok(()) => 0,

@@ -1,6 +1,6 @@
 //! `hotset stats`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -76,9 +76,7 @@ impl Stats {
         if clear {
             text.insert_str(0, "\x1b[2J\x1b[H");
         }
-        // A reader that closed the pipe has seen enough.
-        let mut out = std::io::stdout();
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        table::print(&text);
         Ok(())
     }
 

@@ -1,4 +1,6 @@
-//! Stats for people.
+//! Tables for people.
+
+use std::io::Write;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
@@ -27,6 +29,22 @@ pub(crate) fn render(found: &[Found], epochs: usize) -> String {
         }
     }
     text
+}
+
+/// Rows without a head, in as much width as the terminal has.
+pub(crate) fn plain(rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    rows.for_each(|row| {
+        table.add_row(row);
+    });
+    table.to_string()
+}
+
+/// Writes to standard output. A reader that closed the pipe has seen enough.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn server(socket: &str, stats: Option<&ServerStats>) -> String {

@@ -9,32 +9,35 @@ mod common;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use common::{Held, Reader, dataset, engine, epoch_indices, request};
+use common::{Held, Reader, dataset, engine, epoch_indices_of, request};
 use hotset_engine::Engine;
 use proptest::prelude::*;
 
+const JOBS: [&str; 2] = ["job", "other"];
+
 #[derive(Debug, Clone)]
 enum Step {
-    /// A reader takes the next batch of the plan.
-    Planned { reader: usize, size: usize },
+    /// A reader takes the next batch of a job's plan.
+    Planned { reader: usize, job: usize, size: usize },
     /// A reader asks for samples of its own choice.
     Beside { reader: usize, ids: Vec<u16> },
     /// A lease ends.
     Release { pick: usize },
     /// A reader dies, and another takes its place.
     Die { reader: usize },
-    /// The next epoch begins.
-    Epoch,
+    /// A job's next epoch begins, or the same one over.
+    Epoch { job: usize, next: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        5 => (0..3usize, 1..40usize).prop_map(|(reader, size)| Step::Planned { reader, size }),
+        5 => (0..3usize, 0..2usize, 1..60usize)
+            .prop_map(|(reader, job, size)| Step::Planned { reader, job, size }),
         2 => (0..3usize, prop::collection::vec(any::<u16>(), 1..20))
             .prop_map(|(reader, ids)| Step::Beside { reader, ids }),
         6 => any::<usize>().prop_map(|pick| Step::Release { pick }),
         1 => (0..3usize).prop_map(|reader| Step::Die { reader }),
-        1 => Just(Step::Epoch),
+        1 => (0..2usize, prop::bool::weighted(0.8)).prop_map(|(job, next)| Step::Epoch { job, next }),
     ]
 }
 
@@ -67,20 +70,22 @@ proptest! {
         store.fail_every.store(fail_every, Ordering::SeqCst);
         let engine = engine();
         let main = Reader::new(&engine, &opened);
-        let mut asked = request(&opened, cache, policy);
-        asked.prefetch = prefetch;
-        engine.open_job(main.session, asked).unwrap();
+        for (number, job) in JOBS.into_iter().enumerate() {
+            let mut asked = request(&opened, cache, policy);
+            (asked.job, asked.seed, asked.prefetch) = (job.into(), number as u64, prefetch);
+            engine.open_job(main.session, asked).unwrap();
+        }
         let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(&engine, &opened)).collect();
         let mut held: Vec<(usize, Vec<u64>, Held)> = Vec::new();
-        let mut epoch = 0;
-        let mut plan = epoch_indices(&engine, epoch);
-        let mut position = 0;
+        let mut runs = JOBS.map(|job| (0, epoch_indices_of(&engine, job, 0), 0));
         for step in steps {
             match step {
-                Step::Planned { reader, size } => {
-                    let end = (position + size).min(plan.len());
-                    let indices = plan[position..end].to_vec();
-                    position = end;
+                Step::Planned { reader, job, size } => {
+                    let (_, plan, position) = &mut runs[job];
+                    let end = (*position + size).min(plan.len());
+                    let indices = plan[*position..end].to_vec();
+                    *position = end;
+                    readers[reader].job = JOBS[job];
                     let batch = readers[reader].get(&indices).unwrap();
                     held.push((reader, indices, batch));
                 }
@@ -99,10 +104,11 @@ proptest! {
                     readers[reader] = Reader::new(&engine, &opened);
                     held.retain(|(of, ..)| *of != reader);
                 }
-                Step::Epoch => {
-                    epoch += 1;
-                    position = 0;
-                    plan = epoch_indices(&engine, epoch);
+                Step::Epoch { job, next } => {
+                    let (epoch, plan, position) = &mut runs[job];
+                    *epoch += u64::from(next);
+                    *plan = epoch_indices_of(&engine, JOBS[job], *epoch);
+                    *position = 0;
                 }
             }
             for (reader, indices, batch) in &held {
@@ -113,7 +119,9 @@ proptest! {
         for reader in &readers {
             engine.detach(reader.session, Instant::now());
         }
-        engine.close_job(main.session, "job");
+        for job in JOBS {
+            engine.close_job(main.session, job);
+        }
         while engine.stats().reads_in_flight > 0 {
             std::thread::yield_now();
         }

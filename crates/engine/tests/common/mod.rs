@@ -113,6 +113,7 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
 pub struct Reader<'a> {
     pub engine: &'a Engine,
     pub session: SessionId,
+    pub job: &'static str,
     sizes: Vec<u64>,
     maps: HashMap<u32, Arc<Mmap>>,
 }
@@ -136,11 +137,11 @@ impl<'a> Reader<'a> {
         let session = engine.attach();
         engine.open_dataset(session, opened);
         let sizes = (0..opened.catalog.len()).map(|id| opened.catalog.size(id as u32)).collect();
-        Self { engine, session, sizes, maps: HashMap::new() }
+        Self { engine, session, job: "job", sizes, maps: HashMap::new() }
     }
 
     pub fn ask(&self, indices: &[u64]) -> Result<Grant> {
-        self.engine.get_batch(self.session, "job", 0, indices, Duration::from_secs(30), &mut || true)
+        self.engine.get_batch(self.session, self.job, 0, indices, Duration::from_secs(30), &mut || true)
     }
 
     /// Asks for a batch and checks every byte and label of it.
@@ -184,7 +185,11 @@ impl<'a> Reader<'a> {
 
 /// The indices of an epoch, begun by rank 0 alone.
 pub fn epoch_indices(engine: &Engine, epoch: u64) -> Vec<u64> {
-    let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+    epoch_indices_of(engine, "job", epoch)
+}
+
+pub fn epoch_indices_of(engine: &Engine, job: &str, epoch: u64) -> Vec<u64> {
+    let plan = engine.begin_epoch(job, epoch, (0, 1), 0, false).unwrap();
     plan.rank_ids(0).map(|id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect()
 }
 

@@ -1,0 +1,195 @@
+"""Several readers at once, in processes of their own, on a Hotset server or on the echo server.
+
+Both loads are closed loops of the same work: ask, wait for the answer, make a view of each sample, drop them,
+ask again. On the echo server a request and an answer have as many bytes as Hotset's, and the views are made
+of a batch that the reader holds all the time. So the two differ in what the server and the native client do,
+not in what else the cores are busy with. What is timed is the call alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import quantiles
+from typing import Any
+
+from hotset import _core
+from sources import WAIT, Opened, Samples, UntrueError
+
+_LEAD = 0.05
+"""Seconds between the order to run and the start, so that all readers start together."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all readers have in common."""
+
+    samples: Samples
+    batch: int
+    echo: str | None
+    """The echo server's socket."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a reader shall do: `hotset` or `echo`, from a time of the monotonic clock on."""
+
+    server: str
+    begin: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one reader did."""
+
+    seconds: float
+    waits: list[float]
+    """How long each of its calls took."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What all readers of a round did together."""
+
+    batches: int
+    rate: float
+    """Samples per second."""
+    p99: float
+    """Seconds that one call in a hundred exceeded."""
+
+
+class Readers:
+    """Reader processes that wait for orders."""
+
+    def __init__(self, lines: list[Connection], batch: int) -> None:
+        self._lines, self._batch = lines, batch
+
+    def run(self, server: str, readers: int, seconds: float) -> Load:
+        """Lets the first `readers` run together."""
+        lines = self._lines[:readers]
+        order = Order(server, time.monotonic() + _LEAD, seconds)
+        for line in lines:
+            line.send(order)
+        turns = [_answer(line) for line in lines]
+        waits = [wait for turn in turns for wait in turn.waits]
+        rate = sum(len(turn.waits) * self._batch / turn.seconds for turn in turns)
+        return Load(len(waits), rate, quantiles(waits, n=100)[-1])
+
+
+@contextmanager
+def started(setting: Setting, count: int) -> Iterator[Readers]:
+    """`count` readers, connected and ready; they end with this."""
+    # Not forked: this process holds connections and hundreds of megabytes.
+    context = multiprocessing.get_context("spawn")
+    lines, processes = [], []
+    try:
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_reader, args=(theirs, setting, number), daemon=True)
+            process.start()
+            theirs.close()
+            lines.append(ours)
+            processes.append(process)
+        for line in lines:
+            _answer(line)
+        yield Readers(lines, setting.batch)
+    finally:
+        for line in lines:
+            line.close()
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _answer(line: Connection) -> Any:
+    if not line.poll(WAIT):
+        raise UntrueError(f"a reader has not answered for {WAIT:g} s")
+    try:
+        return line.recv()
+    except EOFError:
+        raise UntrueError("a reader ended early; see its error above") from None
+
+
+def _reader(line: Connection, setting: Setting, number: int) -> None:
+    """A reader process: says when it is ready, then does each order, until its line is closed."""
+    opened = Opened(setting.samples)
+    order = random.Random(number)
+    everything = range(setting.samples.count)
+    batches = [order.sample(everything, setting.batch) for _ in range(64)]
+    ask = {"hotset": _hotset(opened)}
+    if setting.echo is not None:
+        ask["echo"] = _echo(opened, setting, batches[0])
+    line.send("ready")
+    while True:
+        try:
+            ordered: Order = line.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        line.send(_turn(ask[ordered.server], batches, ordered))
+
+
+def _turn(ask: Callable[[list[int]], _core.Batch], batches: list[list[int]], order: Order) -> Turn:
+    clock = time.monotonic
+    time.sleep(max(order.begin - clock(), 0.0))
+    waits: list[float] = []
+    began = clock()
+    end = began + order.seconds
+    while True:
+        before = clock()
+        batch = ask(batches[len(waits) % len(batches)])
+        after = clock()
+        waits.append(after - before)
+        batch.views()
+        if after >= end:
+            return Turn(clock() - began, waits)
+
+
+def _hotset(opened: Opened) -> Callable[[list[int]], _core.Batch]:
+    client, job = opened.client, opened.kept
+    return lambda ids: client.get_batch(job, ids, rank=0, wait=WAIT)
+
+
+def _echo(opened: Opened, setting: Setting, ids: list[int]) -> Callable[[list[int]], _core.Batch]:
+    held = opened.client.get_batch(opened.kept, ids, rank=0, wait=WAIT)
+    request, answer = bytes(request_size(opened, ids)), bytearray(answer_size(setting.samples, ids))
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(None)
+    line.connect(setting.echo or "")
+    line.sendall(struct.pack("<2I", len(request), len(answer)))
+
+    def ask(_: list[int]) -> _core.Batch:
+        line.sendall(request)
+        if line.recv_into(answer, len(answer), socket.MSG_WAITALL) != len(answer):
+            raise UntrueError("the echo server went away")
+        return held
+
+    return ask
+
+
+def request_size(opened: Opened, ids: list[int]) -> int:
+    """The bytes of a `GetBatch` frame: length, kind, job, wait, packed indices."""
+    packed = sum(_varint(number) for number in ids)
+    inner = 2 + len(opened.kept) + 1 + _varint(int(WAIT * 1000)) + 1 + _varint(packed) + packed
+    return 4 + 1 + _varint(inner) + inner
+
+
+def answer_size(samples: Samples, ids: list[int]) -> int:
+    """About the bytes of a `Batch` frame: packed segments, offsets (as if in order of ids) and lengths."""
+    segments, lengths = len(ids), len(ids) * _varint(samples.size)
+    offsets = sum(_varint(number * samples.size) for number in ids)
+    inner = sum(1 + _varint(packed) + packed for packed in (segments, offsets, lengths)) + 4
+    return 4 + 1 + _varint(inner) + inner
+
+
+def _varint(number: int) -> int:
+    return max(1, -(-number.bit_length() // 7))
