@@ -62,7 +62,7 @@ class Size:
     """Of each of the loads in a round."""
 
 
-FULL = Size(batch=256, small=128 * 256, large=4 * 256, rounds=15, load_seconds=1.0)
+FULL = Size(batch=256, small=128 * 256, large=4 * 256, rounds=21, load_seconds=0.6)
 QUICK = Size(batch=256, small=8 * 256, large=256, rounds=3, load_seconds=0.2)
 
 

@@ -14,7 +14,7 @@ use hotset_server::{Options, Server};
 use tracing_subscriber::EnvFilter;
 
 use crate::place;
-use crate::settings::Settings;
+use crate::settings::{LogFormat, Settings};
 
 /// Reads in flight when nobody says otherwise: enough to hide a few milliseconds of latency.
 const CONCURRENCY: usize = 32;
@@ -28,6 +28,7 @@ const CONCURRENCY: usize = 32;
 Examples:
   hotset serve                              # as much memory as jobs ask for, within the machine's
   hotset serve --memory 40% --concurrency 64
+  hotset serve --metrics 9464 --log-format json
   hotset serve --config /etc/hotset.toml    # the same names: memory = \"40%\"")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.sock in $HOTSET_RUNTIME_DIR, $XDG_RUNTIME_DIR/hotset or /tmp/hotset-UID]
@@ -51,6 +52,12 @@ pub(crate) struct Serve {
     /// What to log to standard error: error, warn, info, debug or trace, also by module
     #[arg(long, env = "HOTSET_LOG", value_name = "FILTER")]
     log: Option<String>,
+    /// How log lines look [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// A loopback port on which Prometheus may scrape metrics; 0 chooses a free one
+    #[arg(long, value_name = "PORT")]
+    metrics: Option<u16>,
     /// A TOML file with any of these settings; flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -91,7 +98,11 @@ impl Serve {
         // A second server in one process keeps the first one's log.
         let colour = std::io::stderr().is_terminal();
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour);
-        let _ = log.with_writer(std::io::stderr).try_init();
+        let log = log.with_writer(std::io::stderr);
+        let _ = match self.log_format.or(file.log_format).unwrap_or_default() {
+            LogFormat::Text => log.try_init(),
+            LogFormat::Json => log.json().try_init(),
+        };
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
             None => {
@@ -108,6 +119,7 @@ impl Serve {
             concurrency: at_least_one(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
             retries: self.retries.or(file.retries).unwrap_or(5),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
+            metrics: self.metrics.or(file.metrics),
             listings: self.listings.clone().or(file.listings).or_else(place::listings),
         };
         Server::bind(options)

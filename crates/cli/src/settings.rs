@@ -4,8 +4,20 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use hotset_core::{Error, Result};
 use serde::Deserialize;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ValueEnum, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
 
 /// What a settings file may say.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -17,7 +29,9 @@ pub(crate) struct Settings {
     pub(crate) retries: Option<u32>,
     pub(crate) linger: Option<u64>,
     pub(crate) listings: Option<PathBuf>,
+    pub(crate) metrics: Option<u16>,
     pub(crate) log: Option<String>,
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 impl Settings {

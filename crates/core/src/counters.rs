@@ -47,6 +47,50 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds another epoch's figures to these.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            planned,
+            hit,
+            packed,
+            single,
+            substituted,
+            distinct,
+            storage_reads,
+            other_reads,
+            storage_requests,
+            storage_bytes,
+            refill,
+            abandoned,
+            spilled,
+            late,
+            failed,
+            reported,
+            rejected_scores,
+            waits,
+        } = other;
+        self.planned += planned;
+        self.hit += hit;
+        self.packed += packed;
+        self.single += single;
+        self.substituted += substituted;
+        self.distinct += distinct;
+        self.storage_reads += storage_reads;
+        self.other_reads += other_reads;
+        self.storage_requests += storage_requests;
+        self.storage_bytes += storage_bytes;
+        self.refill += refill;
+        self.abandoned += abandoned;
+        self.spilled += spilled;
+        self.late += late;
+        self.failed += failed;
+        self.reported += reported;
+        self.rejected_scores += rejected_scores;
+        for (rank, waits) in waits.iter().enumerate() {
+            self.waits_of(rank as u32).merge(waits);
+        }
+    }
+
     /// All servings.
     pub fn served(&self) -> u64 {
         self.hit + self.packed + self.single
@@ -88,6 +132,16 @@ impl Waits {
         self.sum += seconds;
     }
 
+    /// Adds other waits to these.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.batches += other.batches;
+        self.sum += other.sum;
+    }
+
     /// How many batches there were.
     pub fn batches(&self) -> u64 {
         self.batches
@@ -126,6 +180,16 @@ mod tests {
         }
         assert_eq!(waits.batches(), 1000);
         assert!((waits.sum() - 500.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn sums_are_those_of_the_parts() {
+        let mut one = Counters { hit: 1, single: 2, storage_bytes: 7, ..Counters::default() };
+        one.waits_of(1).add(0.5);
+        let mut sum = one.clone();
+        sum.add(&one);
+        assert_eq!((sum.served(), sum.storage_bytes), (6, 14));
+        assert_eq!((sum.waits[1].batches(), sum.waits[0].batches()), (2, 0));
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub(crate) struct Job {
     pub(crate) begun: BTreeMap<u32, u64>,
     pub(crate) counters: BTreeMap<u64, Counters>,
     pub(crate) unplanned: Counters,
+    /// The sum of epochs whose counters are no longer kept.
+    pub(crate) past: Counters,
     /// Bytes of decided slots that were not served yet.
     pub(crate) window: u64,
     /// The most samples asked for at once.
@@ -130,11 +132,27 @@ impl Job {
             None => &mut self.unplanned,
             Some(epoch) => {
                 while self.counters.len() > HISTORY && !self.counters.contains_key(&epoch) {
-                    self.counters.pop_first();
+                    if let Some((_, old)) = self.counters.pop_first() {
+                        self.past.add(&old);
+                    }
                 }
                 self.counters.entry(epoch).or_default()
             }
         }
+    }
+
+    /// Counts an epoch anew; what was counted of it stays in the sum.
+    pub(crate) fn forget(&mut self, epoch: u64) {
+        if let Some(old) = self.counters.remove(&epoch) {
+            self.past.add(&old);
+        }
+    }
+
+    /// The sum of everything counted so far.
+    pub(crate) fn total(&self) -> Counters {
+        let mut total = self.past.clone();
+        self.counters.values().chain([&self.unplanned]).for_each(|counters| total.add(counters));
+        total
     }
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.

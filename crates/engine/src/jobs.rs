@@ -78,6 +78,7 @@ impl Engine {
                 begun: BTreeMap::new(),
                 counters: BTreeMap::new(),
                 unplanned: Counters::default(),
+                past: Counters::default(),
                 window: 0,
                 largest_batch: 0,
                 sessions: HashSet::from([session.0]),
@@ -241,7 +242,7 @@ impl State {
         if !fresh && !join && (schedule.served(rank) > 0 || start > 0) {
             schedule.begin_again(rank, start);
             if world == 1 {
-                job.counters.remove(&epoch);
+                job.forget(epoch);
             }
         }
         job.begun.insert(rank, epoch);
@@ -290,7 +291,7 @@ impl State {
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.schedules.remove(&epoch);
             if !begun {
-                job.counters.remove(&epoch);
+                job.forget(epoch);
             }
         }
     }

@@ -60,6 +60,8 @@ pub struct JobStats {
     pub epochs: Vec<(u64, Counters)>,
     /// Counters of servings that no plan asked for.
     pub unplanned: Counters,
+    /// Counters of all servings so far.
+    pub total: Counters,
 }
 
 impl Engine {
@@ -101,6 +103,7 @@ impl Engine {
                 resident_bytes: job.policy.used(),
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
                 unplanned: job.unplanned.clone(),
+                total: job.total(),
             }
         })
         .collect()

@@ -63,6 +63,7 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
         resident_bytes: stats.resident_bytes,
         epochs: stats.epochs.iter().map(|(epoch, counters)| epoch_stats(*epoch, counters, samples)).collect(),
         unplanned: Some(epoch_stats(0, &stats.unplanned, samples)),
+        total: Some(epoch_stats(0, &stats.total, samples)),
     }
 }
 

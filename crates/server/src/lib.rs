@@ -6,7 +6,9 @@
 
 mod answer;
 mod catalogs;
+mod metrics;
 mod options;
+mod scrape;
 mod server;
 mod session;
 mod socket;

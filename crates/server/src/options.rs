@@ -20,6 +20,8 @@ pub struct Options {
     pub retries: u32,
     /// How long a job stays whose last process has gone.
     pub linger: Duration,
+    /// The loopback port that metrics are scraped from; `None` for none.
+    pub metrics: Option<u16>,
     /// Where listings are kept between runs; `None` keeps none.
     pub listings: Option<PathBuf>,
 }

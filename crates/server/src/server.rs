@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::catalogs::Catalogs;
 use crate::options::Options;
+use crate::scrape;
 use crate::session;
 use crate::socket::Socket;
 use crate::watch::Watch;
@@ -76,7 +77,12 @@ impl Server {
         for &process in &options.watch {
             host.watch.add(process);
         }
-        Ok(Self { options, socket, host: Arc::new(host) })
+        let host = Arc::new(host);
+        if let Some(port) = options.metrics {
+            let port = scrape::start(port, &host)?;
+            tracing::info!(address = %format_args!("http://127.0.0.1:{port}/metrics"), "metrics can be scraped");
+        }
+        Ok(Self { options, socket, host })
     }
 
     /// Accepts connections until a signal, or the end of the watch, or the loss of the socket's name.

@@ -202,7 +202,7 @@ fn describe(host: &Arc<Host>, asked: &proto::Describe) -> Result<proto::Describe
     })
 }
 
-fn stats(host: &Arc<Host>, job: &str) -> proto::Stats {
+pub(crate) fn stats(host: &Arc<Host>, job: &str) -> proto::Stats {
     let server = proto::ServerStats {
         version: host.version.to_owned(),
         pid: std::process::id(),

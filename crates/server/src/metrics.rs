@@ -1,0 +1,190 @@
+//! Every metric: its name, kind, labels and meaning in one table.
+//!
+//! What a server counts is told on request in the text format that Prometheus scrapes. Nothing is counted here:
+//! each metric is a name and a way to read a figure off the same [`Stats`] that `hotset stats` shows.
+//! `docs/metrics.md` is made from this table.
+
+use std::fmt::Write;
+
+use hotset_wire::proto::{EpochStats, JobStats, ServerStats, Stats};
+
+/// How a figure moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Up only, until the job or server ends.
+    Counter,
+    /// Up and down.
+    Gauge,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// Where a figure is read.
+enum Source {
+    Server(fn(&ServerStats) -> f64),
+    Job(fn(&JobStats) -> f64),
+    /// One figure for each value of a further label.
+    Labelled(&'static str, fn(&JobStats) -> Vec<(String, f64)>),
+}
+
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    meaning: &'static str,
+    source: Source,
+}
+
+const fn server(
+    name: &'static str,
+    kind: Kind,
+    meaning: &'static str,
+    read: fn(&ServerStats) -> f64,
+) -> Metric {
+    Metric { name, kind, meaning, source: Source::Server(read) }
+}
+
+const fn job(name: &'static str, kind: Kind, meaning: &'static str, read: fn(&JobStats) -> f64) -> Metric {
+    Metric { name, kind, meaning, source: Source::Job(read) }
+}
+
+const fn labelled(
+    name: &'static str,
+    label: &'static str,
+    meaning: &'static str,
+    read: fn(&JobStats) -> Vec<(String, f64)>,
+) -> Metric {
+    Metric { name, kind: Kind::Counter, meaning, source: Source::Labelled(label, read) }
+}
+
+/// A figure of all of a job's servings so far, planned or not.
+fn total(job: &JobStats, read: fn(&EpochStats) -> u64) -> f64 {
+    job.total.as_ref().map_or(0.0, |total| read(total) as f64)
+}
+
+/// The newest epoch that was served from.
+fn newest(job: &JobStats) -> Option<&EpochStats> {
+    job.epochs.iter().rev().find(|epoch| epoch.served > 0)
+}
+
+use Kind::{Counter, Gauge};
+
+static METRICS: &[Metric] = &[
+    server("hotset_uptime_seconds", Gauge, "how long the server runs", |s| s.uptime_seconds),
+    server("hotset_capacity_bytes", Gauge, "bytes granted to jobs", |s| s.capacity as f64),
+    server("hotset_reserve_bytes", Gauge, "bytes beside them for what is only passing", |s| s.reserve as f64),
+    server("hotset_arena_bytes", Gauge, "bytes in shared memory segments", |s| s.arena as f64),
+    server("hotset_occupied_bytes", Gauge, "bytes of samples in the arena", |s| s.occupied as f64),
+    server("hotset_passing_bytes", Gauge, "those of them that no policy keeps", |s| s.passing as f64),
+    server("hotset_moved_bytes_total", Counter, "bytes moved in the arena to make room", |s| {
+        s.moved_bytes as f64
+    }),
+    server("hotset_leases", Gauge, "batches that readers hold", |s| s.leases as f64),
+    server("hotset_readers", Gauge, "clients that have read", |s| s.readers as f64),
+    server("hotset_reads_in_flight", Gauge, "storage reads in flight", |s| s.reads_in_flight as f64),
+    server("hotset_concurrency", Gauge, "the most storage reads in flight", |s| s.concurrency as f64),
+    job("hotset_dataset_samples", Gauge, "samples of the job's dataset", |j| j.samples as f64),
+    job("hotset_dataset_bytes", Gauge, "bytes of the job's dataset", |j| j.bytes as f64),
+    job("hotset_job_capacity_bytes", Gauge, "bytes the job may keep", |j| j.capacity as f64),
+    job("hotset_resident_samples", Gauge, "samples its policy keeps", |j| j.resident_samples as f64),
+    job("hotset_resident_bytes", Gauge, "bytes its policy keeps", |j| j.resident_bytes as f64),
+    job("hotset_epoch", Gauge, "the newest epoch that was served from", |j| {
+        newest(j).map_or(-1.0, |epoch| epoch.epoch as f64)
+    }),
+    job("hotset_epoch_coverage", Gauge, "share of the dataset served in that epoch", |j| {
+        newest(j).map_or(0.0, |epoch| epoch.coverage)
+    }),
+    labelled("hotset_served_total", "how", "servings, by how their bytes came", |j| {
+        let hit = ("hit".to_owned(), total(j, |e| e.hit));
+        let packed = ("packed".to_owned(), total(j, |e| e.packed));
+        vec![hit, packed, ("single".to_owned(), total(j, |e| e.single))]
+    }),
+    job("hotset_substituted_total", Counter, "slots that serve another sample than selected", |j| {
+        total(j, |e| e.substituted)
+    }),
+    job("hotset_storage_reads_total", Counter, "samples fetched from storage", |j| {
+        total(j, |e| e.storage_reads)
+    }),
+    job("hotset_other_reads_total", Counter, "those of them that were for no serving", |j| {
+        total(j, |e| e.other_reads)
+    }),
+    job("hotset_storage_requests_total", Counter, "requests made to storage, repeated ones included", |j| {
+        total(j, |e| e.storage_requests)
+    }),
+    job("hotset_storage_bytes_total", Counter, "bytes that came from storage", |j| {
+        total(j, |e| e.storage_bytes)
+    }),
+    job("hotset_refill_total", Counter, "servings of kept samples whose bytes a restart had lost", |j| {
+        total(j, |e| e.refill)
+    }),
+    job("hotset_abandoned_total", Counter, "slots that no reader asked for", |j| total(j, |e| e.abandoned)),
+    job("hotset_spilled_total", Counter, "batches answered from memory of their own", |j| {
+        total(j, |e| e.spilled)
+    }),
+    job("hotset_late_total", Counter, "servings that a reader waited for", |j| total(j, |e| e.late)),
+    job("hotset_failed_total", Counter, "reads that ended in an error", |j| total(j, |e| e.failed)),
+    labelled("hotset_scores_total", "verdict", "scores reported, taken or refused", |j| {
+        let taken = ("taken".to_owned(), total(j, |e| e.reported));
+        vec![taken, ("refused".to_owned(), total(j, |e| e.rejected_scores))]
+    }),
+    labelled("hotset_batches_total", "rank", "batches answered", |j| waits(j, |wait| wait.batches as f64)),
+    labelled("hotset_wait_seconds_total", "rank", "time that batches waited for storage", |j| {
+        waits(j, |wait| wait.sum)
+    }),
+];
+
+fn waits(job: &JobStats, read: fn(&hotset_wire::proto::RankWait) -> f64) -> Vec<(String, f64)> {
+    let waits = job.total.iter().flat_map(|total| &total.waits);
+    waits.map(|wait| (wait.rank.to_string(), read(wait))).collect()
+}
+
+/// All figures in the text format that Prometheus scrapes.
+pub(crate) fn render(stats: &Stats) -> String {
+    let mut text = String::new();
+    for metric in METRICS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {} {}", metric.name, metric.meaning);
+        let _ = writeln!(text, "# TYPE {} {}", metric.name, metric.kind.name());
+        if let Source::Server(read) = metric.source {
+            if let Some(server) = &stats.server {
+                let _ = writeln!(text, "{} {}", metric.name, read(server));
+            }
+            continue;
+        }
+        for job in &stats.jobs {
+            let labels = format!(
+                "job=\"{}\",strategy=\"{}\",policy=\"{}\"",
+                escape(&job.job),
+                escape(&job.strategy),
+                escape(&job.policy)
+            );
+            match &metric.source {
+                Source::Server(_) => {}
+                Source::Job(read) => {
+                    let _ = writeln!(text, "{}{{{labels}}} {}", metric.name, read(job));
+                }
+                Source::Labelled(label, read) => {
+                    for (value, figure) in read(job) {
+                        let value = escape(&value);
+                        let _ = writeln!(text, "{}{{{labels},{label}=\"{value}\"}} {figure}", metric.name);
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;
