@@ -76,6 +76,7 @@ class Opened:
             seed=0,
             prefetch=True,
             pad=False,
+            lasting=False,
             wait=WAIT,
         )
         whole = self.samples.count * self.samples.size

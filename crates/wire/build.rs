@@ -1,12 +1,12 @@
-//! Compiles `proto/hotset.proto` with no compiler installed.
+//! Compiles the messages of `proto/` with no compiler installed.
 
 use std::error::Error;
 
-const PROTO: &str = "../../proto/hotset.proto";
+const PROTOS: [&str; 2] = ["../../proto/hotset.proto", "../../proto/state.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed={PROTO}");
-    let files = protox::compile([PROTO], ["../../proto"])?;
+    println!("cargo::rerun-if-changed=../../proto");
+    let files = protox::compile(PROTOS, ["../../proto"])?;
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
     // It holds credentials; `proto.rs` writes one that leaves them out.

@@ -47,6 +47,7 @@ class Client:
         seed: int,
         prefetch: bool,
         pad: bool,
+        lasting: bool = False,
         wait: float,
     ) -> dict[str, Any]:
         """The fields of `JobOpened`, as a dict."""

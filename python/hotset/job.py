@@ -35,6 +35,8 @@ class Job:
     """The dataset's own job in that run."""
     main_pid: int
     """The training process, watched by a private server."""
+    lasting: bool = False
+    """Whether the user gave the name, so that a later run under it goes on where this one was cut off."""
 
     def planned(self, number: int) -> str:
         """The job's name on the server when a sampler plans it, the `number`th of this dataset."""
@@ -47,7 +49,7 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
     folder = place.rstrip("/").rpartition("/")[2] or "root"
     number = _numbers[run, folder]
     _numbers[run, folder] += 1
-    return Job(run, f"{run}/{folder}-{number}", os.getpid())
+    return Job(run, f"{run}/{folder}-{number}", os.getpid(), lasting=job is not None)
 
 
 def short_hash(text: str) -> str:

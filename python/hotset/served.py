@@ -185,6 +185,7 @@ class Served:
             seed=scheme.seed,
             prefetch=scheme.prefetch,
             pad=scheme.pad,
+            lasting=self.job.lasting,
             wait=deadline.left(),
         )
         self._joined = client

@@ -107,10 +107,12 @@ class Trainer:
         return self._err.read_text()
 
     def until_going(self) -> dict[str, Any]:
-        """Waits until it trains; its first line."""
+        """Waits until it and all its workers are at it; its first line."""
+        # A worker whose trainer dies before the worker has looked who that is would stay for ever, in torch's
+        # own loop: so more steps than there are workers, in a first epoch that lasts.
         until(
             "the trainer trains",
-            lambda: len(self.said()) > 1 or self.process.poll() is not None,
+            lambda: len(self.said()) > 5 or self.process.poll() is not None,
             60.0,
         )
         assert self.process.poll() is None, self.complained()

@@ -279,7 +279,7 @@ def test_data_that_changed_while_the_server_was_away_is_said(
 
 def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--epochs", "1000", "--pause", "0.01")
+    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
     trainer.until_going()
     assert naming(str(runtime))
     os.killpg(trainer.process.pid, signal.SIGINT)
@@ -293,7 +293,7 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
 
 def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--epochs", "1000", "--pause", "0.01")
+    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
     server = trainer.until_going()["server"]
     assert alive(server)
     trainer.process.kill()

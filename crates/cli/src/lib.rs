@@ -7,6 +7,7 @@ mod place;
 mod registry;
 mod serve;
 mod settings;
+mod state;
 mod stats;
 mod table;
 
@@ -30,6 +31,7 @@ Most trainings need none of these: hotset.ImageFolder starts a private server by
 enum Command {
     Serve(serve::Serve),
     Stats(stats::Stats),
+    State(state::State),
     /// List the strategies: what is trained in an epoch
     Strategies(registry::Listing),
     /// List the policies: what stays in the cache
@@ -49,6 +51,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
     let done: Result<()> = match arguments.command {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::State(command) => command.run(),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),
     };

@@ -19,11 +19,18 @@ pub(crate) fn runtime() -> PathBuf {
 
 /// The directory of kept listings: `$HOTSET_CACHE_DIR`, `$XDG_CACHE_HOME/hotset` or `~/.cache/hotset`.
 pub(crate) fn listings() -> Option<PathBuf> {
+    cache().map(|base| base.join("listings"))
+}
+
+/// The directory of jobs' states, beside the listings.
+pub(crate) fn state() -> Option<PathBuf> {
+    cache().map(|base| base.join("state"))
+}
+
+fn cache() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || set("HOME").map(|home| home.join(".cache"));
-    let base =
-        set("HOTSET_CACHE_DIR").or_else(|| set("XDG_CACHE_HOME").or_else(home).map(|at| at.join("hotset")));
-    base.map(|base| base.join("listings"))
+    set("HOTSET_CACHE_DIR").or_else(|| set("XDG_CACHE_HOME").or_else(home).map(|at| at.join("hotset")))
 }
 
 /// Makes the directory of a socket, for this user alone; refuses one that another user could have made.

@@ -23,12 +23,21 @@ pub enum State {
     Hit,
     /// In the window; its sample is read.
     Single,
+    /// In the window; the policy keeps its sample, but the bytes are lost and are read again.
+    Refill,
     /// Decided before its rank began the epoch again; what it needs is seen when it is asked for.
     Again,
     /// A reader has asked for it and waits; no other request may take it.
     Taken,
     /// Served, skipped or abandoned.
     Done,
+}
+
+impl State {
+    /// Whether a slot is in the window and nobody has asked for it yet.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::Hit | Self::Single | Self::Refill)
+    }
 }
 
 /// One epoch's plan and how far it has come. See the module's head.
@@ -44,6 +53,7 @@ pub struct Schedule {
     /// The first slot not yet decided.
     frontier: usize,
     ranks: Vec<Rank>,
+    restored: bool,
 }
 
 /// One rank's way through an epoch.
@@ -73,7 +83,35 @@ impl Schedule {
             *head = slot as u32;
         }
         let ranks = vec![Rank::default(); plan.world() as usize];
-        Self { plan, first, next, states: vec![State::Ahead; slots], seen: Vec::new(), frontier: 0, ranks }
+        Self {
+            plan,
+            first,
+            next,
+            states: vec![State::Ahead; slots],
+            seen: Vec::new(),
+            frontier: 0,
+            ranks,
+            restored: false,
+        }
+    }
+
+    /// A plan that another server had begun to carry out, with the states of the slots it had decided.
+    pub fn restored(plan: Arc<Plan>, samples: usize, states: impl Iterator<Item = State>) -> Self {
+        let mut schedule = Self::new(plan, samples);
+        for (slot, state) in states.enumerate().take(schedule.states.len()) {
+            schedule.states[slot] = state;
+            schedule.frontier = slot + 1;
+            if state == State::Done {
+                schedule.finish(slot);
+            }
+        }
+        schedule.restored = true;
+        schedule
+    }
+
+    /// Whether another server had begun it: slots that nobody asks for here may have been served there.
+    pub fn is_restored(&self) -> bool {
+        self.restored
     }
 
     /// The plan itself.
@@ -108,9 +146,10 @@ impl Schedule {
     }
 
     /// Notes what was decided of the slot that [`Self::next_undecided`] gave.
-    pub fn decide(&mut self, slot: usize, hit: bool) {
+    pub fn decide(&mut self, slot: usize, outcome: State) {
+        debug_assert!(outcome.waits());
         debug_assert_eq!(slot, self.frontier);
-        self.states[slot] = if hit { State::Hit } else { State::Single };
+        self.states[slot] = outcome;
         self.frontier = slot + 1;
     }
 
@@ -124,12 +163,12 @@ impl Schedule {
 
     /// Whether a decided slot of `id` has not been served yet.
     pub fn waits_for(&self, id: Id) -> bool {
-        self.chain(id).any(|slot| matches!(self.states[slot], State::Hit | State::Single | State::Taken))
+        self.chain(id).any(|slot| self.states[slot].waits() || self.states[slot] == State::Taken)
     }
 
     /// How many decided slots of `id` nobody has asked for yet.
     pub fn holds(&self, id: Id) -> u32 {
-        let held = |&slot: &usize| matches!(self.states[slot], State::Hit | State::Single);
+        let held = |&slot: &usize| self.states[slot].waits();
         self.chain(id).filter(held).count() as u32
     }
 
@@ -199,6 +238,11 @@ impl Schedule {
         self.ranks.iter().any(|rank| rank.begun)
     }
 
+    /// Whether `rank` has begun this epoch and not closed it.
+    pub fn begun_by(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.begun && !rank.closed)
+    }
+
     /// Begins the epoch once more for a rank that had begun it, from position `start`.
     ///
     /// What was decided stays decided, since a policy is asked once a slot. One visit to each of the rank's
@@ -247,7 +291,7 @@ impl Schedule {
 
     /// Leaves behind every decided slot that nobody waits for; those slots.
     pub fn abandon_outstanding(&mut self) -> Vec<(usize, State)> {
-        let held = |&slot: &usize| matches!(self.states[slot], State::Hit | State::Single);
+        let held = |&slot: &usize| self.states[slot].waits();
         let slots: Vec<usize> = (0..self.frontier).filter(held).collect();
         let states = slots.iter().map(|&slot| (slot, self.states[slot])).collect();
         for slot in slots {
@@ -277,7 +321,7 @@ impl Schedule {
                     continue;
                 }
                 State::Ahead | State::Again => {}
-                was @ (State::Hit | State::Single) => decided.push((slot, was)),
+                was @ (State::Hit | State::Single | State::Refill) => decided.push((slot, was)),
             }
             count += 1;
             self.finish(slot);

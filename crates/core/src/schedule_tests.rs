@@ -9,7 +9,7 @@ fn schedule(world: u32, ids: &[Id]) -> Schedule {
 
 fn decide_all(schedule: &mut Schedule) {
     while let Some(slot) = schedule.next_undecided() {
-        schedule.decide(slot, false);
+        schedule.decide(slot, State::Single);
     }
 }
 
@@ -32,9 +32,9 @@ fn due_looks_beyond_the_slot_being_decided() {
     assert_eq!(schedule.next_undecided(), Some(0));
     assert_eq!(schedule.due(1), Some(2));
     assert_eq!(schedule.due(3), Some(3));
-    schedule.decide(0, false);
+    schedule.decide(0, State::Single);
     schedule.next_undecided();
-    schedule.decide(1, false);
+    schedule.decide(1, State::Single);
     assert_eq!(schedule.due(2), None);
     assert!(schedule.waits_for(2) && !schedule.waits_for(3));
 }
@@ -44,7 +44,7 @@ fn overtaken_slots_are_left_behind_except_those_that_are_waited_for() {
     let mut schedule = schedule(1, &[0, 1, 2, 3, 4, 5, 6, 7]);
     for _ in 0..6 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, slot.is_multiple_of(2));
+        schedule.decide(slot, if slot.is_multiple_of(2) { State::Hit } else { State::Single });
     }
     schedule.take(1);
     let mut decided = Vec::new();
@@ -61,7 +61,7 @@ fn a_rank_that_leaves_early_leaves_its_slots_and_no_others() {
     let mut schedule = schedule(3, &ids);
     for _ in 0..7 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, false);
+        schedule.decide(slot, State::Single);
     }
     schedule.take(1);
     schedule.serve(1);
@@ -72,7 +72,7 @@ fn a_rank_that_leaves_early_leaves_its_slots_and_no_others() {
     let mut rest = Vec::new();
     while let Some(slot) = schedule.next_undecided() {
         rest.push(slot);
-        schedule.decide(slot, false);
+        schedule.decide(slot, State::Single);
     }
     assert_eq!(rest, [8, 9, 11], "slots of the rank that left are passed over");
 }
@@ -87,7 +87,7 @@ fn a_resumed_rank_skips_what_it_has_trained() {
     let mut order = Vec::new();
     while let Some(slot) = schedule.next_undecided() {
         order.push(slot);
-        schedule.decide(slot, false);
+        schedule.decide(slot, State::Single);
     }
     assert_eq!(order, [1, 3, 4, 5]);
 }
@@ -99,7 +99,7 @@ fn an_epoch_begun_again_serves_all_of_it_again() {
     schedule.begin(0, 0);
     for _ in 0..3 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, false);
+        schedule.decide(slot, State::Single);
     }
     schedule.take(0);
     schedule.serve(0);

@@ -20,7 +20,7 @@ pub struct Config {
 }
 
 /// What a job asks for when it is opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JobRequest {
     /// Names the job on this server. Opening a job that exists joins it.
     pub job: String,

@@ -37,6 +37,11 @@ impl State {
             Verdict::Hit => present.is_some(),
             Verdict::Admitted | Verdict::Bypassed => shared,
         };
+        let outcome = match (hit, decided.verdict) {
+            (true, _) => Slot::Hit,
+            (false, Verdict::Hit) => Slot::Refill,
+            (false, _) => Slot::Single,
+        };
         let mut room = true;
         if hit {
             if decided.verdict == Verdict::Admitted {
@@ -55,11 +60,8 @@ impl State {
         }
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.window += size;
-            if decided.verdict == Verdict::Hit && !hit {
-                job.counters(Some(decided.epoch)).refill += 1;
-            }
             if let Some(schedule) = job.schedules.get_mut(&decided.epoch) {
-                schedule.decide(decided.slot, hit);
+                schedule.decide(decided.slot, outcome);
             }
         }
         Ok(room)
@@ -68,7 +70,10 @@ impl State {
     /// Lets go of slots that were decided and will not be served.
     pub(crate) fn abandon(&mut self, serial: u64, epoch: u64, count: usize, decided: &[(usize, Slot)]) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        job.counters(Some(epoch)).abandoned += count as u64;
+        // What a restarted server is not asked for was served by the one before.
+        if !job.schedules.get(&epoch).is_some_and(|schedule| schedule.is_restored()) {
+            job.counters(Some(epoch)).abandoned += count as u64;
+        }
         let dataset = job.dataset;
         let Some(schedule) = job.schedules.get(&epoch) else { return };
         let ids: Vec<Id> = decided.iter().map(|&(slot, _)| schedule.id(slot)).collect();

@@ -79,7 +79,6 @@ impl State {
         }
         let mut left = SLICE;
         for (epoch, first, last) in spans {
-            self.overtake(wanted, epoch, first);
             let ahead = |state: &Self| {
                 let schedule = state.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
                 schedule.is_some_and(|schedule| schedule.frontier() <= last)
@@ -93,6 +92,7 @@ impl State {
                     break;
                 }
             }
+            self.overtake(wanted, epoch, first);
         }
         Ok(false)
     }
@@ -183,6 +183,10 @@ impl State {
             return Ok(None);
         };
         let mut was = schedule.take(slot);
+        if was == Slot::Hit && found.is_none() {
+            // The policy keeps it, but its bytes were lost: in a restart, or because reading them failed.
+            was = Slot::Refill;
+        }
         if again {
             was = if found.is_some() { Slot::Hit } else { Slot::Single };
             self.objects[object as usize].holds += 1;
@@ -330,13 +334,13 @@ impl State {
 
     fn count(&mut self, serial: u64, item: &Item, length: u64) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let (hit, fresh) = match item.role {
+        let (hit, refill, fresh) = match item.role {
             Role::Planned { epoch, slot, was } => {
                 job.window = job.window.saturating_sub(length);
                 let fresh = job.schedules.get_mut(&epoch).is_some_and(|schedule| schedule.serve(slot));
-                (was == Slot::Hit, fresh)
+                (was == Slot::Hit, was == Slot::Refill, fresh)
             }
-            Role::Kept { hit } | Role::Unplanned { hit } => (hit, false),
+            Role::Kept { hit } | Role::Unplanned { hit } => (hit, false, false),
         };
         let counters = job.counters(item.epoch());
         if hit {
@@ -344,6 +348,7 @@ impl State {
         } else {
             counters.single += 1
         }
+        counters.refill += u64::from(refill);
         counters.distinct += u64::from(fresh);
     }
 

@@ -31,6 +31,16 @@ impl Planner {
         Self { strategy, pad, last: None }
     }
 
+    /// The last plan's epoch, world and left-out ids.
+    pub(crate) fn last(&self) -> Option<(u64, u32, Vec<Id>)> {
+        self.last.clone()
+    }
+
+    /// Goes on after a plan that another server made.
+    pub(crate) fn go_on(&mut self, last: Option<(u64, u32, Vec<Id>)>) {
+        self.last = last;
+    }
+
     fn plan(&mut self, epoch: u64, world: u32) -> Plan {
         let carried = match &self.last {
             // A padded plan leaves nobody out.

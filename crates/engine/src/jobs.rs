@@ -17,6 +17,7 @@ use hotset_core::{Error, Kind, Result};
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId, Shared, pump};
 use crate::job::{Job, Planner, prepare};
+use crate::snapshot::Snapshot;
 use crate::state::State;
 
 /// The most ranks a plan is cut over.
@@ -25,6 +26,21 @@ const MOST_RANKS: u32 = 1 << 20;
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.
     pub fn open_job(&self, session: SessionId, request: JobRequest) -> Result<JobGrant> {
+        self.open(session, request, None)
+    }
+
+    /// Opens a job where another server left it. A snapshot that does not fit is an error, and nothing is
+    /// opened.
+    pub fn restore_job(
+        &self,
+        session: SessionId,
+        request: JobRequest,
+        snapshot: &Snapshot,
+    ) -> Result<JobGrant> {
+        self.open(session, request, Some(snapshot))
+    }
+
+    fn open(&self, session: SessionId, request: JobRequest, snapshot: Option<&Snapshot>) -> Result<JobGrant> {
         let mut state = self.shared.lock();
         if let Some(job) =
             state.names.get(&request.job).copied().and_then(|serial| state.jobs.get_mut(&serial))
@@ -52,10 +68,19 @@ impl Engine {
             sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
             seed: request.seed,
         };
-        let planner = strategy.map(|entry| {
+        let mut policy = (entry.build)(setup);
+        let mut planner = strategy.map(|entry| {
             let setup = sampling::Setup { samples: catalog.len(), seed: request.seed };
-            Arc::new(Mutex::new(Planner::new((entry.build)(setup), request.pad)))
+            Planner::new((entry.build)(setup), request.pad)
         });
+        let mut residents = 0;
+        if let Some(snapshot) = snapshot {
+            snapshot.fits(&request, catalog.len())?;
+            residents = snapshot.fill(policy.as_mut());
+            if let Some(planner) = &mut planner {
+                planner.go_on(snapshot.last.clone());
+            }
+        }
         let grant = JobGrant {
             strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
             policy: name.to_owned(),
@@ -65,28 +90,27 @@ impl Engine {
         tracing::info!(job = request.job, policy = name, granted, "job opened");
         let serial = state.next_serial();
         state.names.insert(request.job.clone(), serial);
-        state.jobs.insert(
-            serial,
-            Job {
-                request,
-                grant: grant.clone(),
-                dataset,
-                policy: (entry.build)(setup),
-                residents: 0,
-                planner,
-                schedules: BTreeMap::new(),
-                begun: BTreeMap::new(),
-                counters: BTreeMap::new(),
-                unplanned: Counters::default(),
-                past: Counters::default(),
-                window: 0,
-                largest_batch: 0,
-                sessions: HashSet::from([session.0]),
-                left: None,
-                over: false,
-                scores: Vec::new(),
-            },
-        );
+        let mut job = Job {
+            request,
+            grant: grant.clone(),
+            dataset,
+            policy,
+            residents,
+            planner: planner.map(|planner| Arc::new(Mutex::new(planner))),
+            schedules: snapshot.map(|s| s.schedules(catalog.len())).unwrap_or_default(),
+            begun: snapshot.map(|s| s.begun.clone()).unwrap_or_default(),
+            counters: BTreeMap::new(),
+            unplanned: Counters::default(),
+            past: Counters::default(),
+            window: 0,
+            largest_batch: 0,
+            sessions: HashSet::from([session.0]),
+            left: None,
+            over: false,
+            scores: snapshot.map(|s| s.scores.clone()).unwrap_or_default(),
+        };
+        job.restore_window(|id| catalog.size(id));
+        state.jobs.insert(serial, job);
         state.fit_arena();
         Ok(grant)
     }
@@ -103,8 +127,8 @@ impl Engine {
         }
     }
 
-    /// Ends the jobs whose last client went longer ago than jobs linger.
-    pub fn tidy(&self, now: Instant) {
+    /// Ends the jobs whose last client went longer ago than jobs linger. True if there were any.
+    pub fn tidy(&self, now: Instant) -> bool {
         let mut state = self.shared.lock();
         let linger = state.config.linger;
         let over = |job: &Job| {
@@ -112,9 +136,10 @@ impl Engine {
         };
         let ended: Vec<u64> =
             state.jobs.iter().filter(|(_, job)| over(job)).map(|(&serial, _)| serial).collect();
-        for serial in ended {
+        for &serial in &ended {
             state.end_job(serial);
         }
+        !ended.is_empty()
     }
 
     /// Begins an epoch for a rank: the plan, all ranks' parts in it. A trainer begins it over if its rank
@@ -238,12 +263,17 @@ impl State {
         let lost = || Error::internal(format!("epoch {epoch} lost its plan"));
         let schedule = job.schedules.get_mut(&epoch).ok_or_else(lost)?;
         let plan = Arc::clone(schedule.plan());
+        let anew = !schedule.begun();
         let fresh = schedule.begin(rank, start);
         if !fresh && !join && (schedule.served(rank) > 0 || start > 0) {
             schedule.begin_again(rank, start);
             if world == 1 {
                 job.forget(epoch);
             }
+        }
+        // A training that starts over counts its epochs over; what was read ahead for them stays counted.
+        if anew && job.counters.get(&epoch).is_some_and(|counters| counters.served() > 0) {
+            job.forget(epoch);
         }
         job.begun.insert(rank, epoch);
         job.counters(Some(epoch)).planned = plan.len() as u64;
@@ -254,12 +284,13 @@ impl State {
         Ok(plan)
     }
 
-    /// What becomes of another epoch when a rank begins `epoch`: earlier ones close for it; later ones that
-    /// nobody has begun were planned for a future that did not come, except the very next.
+    /// What becomes of another epoch when a rank begins `epoch`. Earlier ones close for it, and so do later ones
+    /// that it had begun: its training starts over. Later ones that nobody has begun were planned for a future
+    /// that did not come, except the very next.
     fn leave(&mut self, serial: u64, other: u64, epoch: u64, rank: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         let Some(schedule) = job.schedules.get_mut(&other) else { return };
-        if other > epoch {
+        if other > epoch && !schedule.begun_by(rank) {
             if !schedule.begun() && other != epoch + 1 {
                 self.drop_schedule(serial, other);
             }
@@ -269,6 +300,18 @@ impl State {
             self.drop_schedule(serial, other);
             return;
         }
+        if schedule.is_restored() {
+            // Its slots were served by the server before: their policy is asked, so that it stands where that
+            // server's stood. Only the first epoch after a restart pays this.
+            while self.jobs.get_mut(&serial).and_then(Job::peek).is_some_and(|(epoch, ..)| epoch == other) {
+                if self.decide(serial, false).is_err() {
+                    break;
+                }
+            }
+        }
+        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.schedules.get_mut(&other)) else {
+            return;
+        };
         let mut decided = Vec::new();
         let count = if (rank as usize) < schedule.plan().world() as usize {
             schedule.close(rank, &mut decided)

@@ -116,6 +116,24 @@ fn an_epoch_begun_over_serves_all_of_it_and_a_reader_that_joins_disturbs_nothing
 }
 
 #[test]
+fn a_training_that_starts_over_leaves_its_later_epochs() {
+    let (opened, store) = dataset(&[1000; 200]);
+    let engine = engine();
+    let main = Reader::new(&engine, &opened);
+    engine.open_job(main.session, request(&opened, "20%", "minio")).unwrap();
+    for epoch in [0, 1, 2, 3, 0, 1] {
+        let indices = epoch_indices(&engine, epoch);
+        serve_epoch(&engine, &opened, 2, &indices, 20);
+    }
+    let stats = engine.job_stats(None).remove(0);
+    assert_eq!(stats.total.served(), 1200);
+    assert_eq!(stats.epochs[1].1.served(), 200);
+    let reads = store.reads.load(Ordering::SeqCst);
+    // The first epoch, five more, and what was read ahead of the two that did not come.
+    assert!(reads <= 200 + 7 * 160, "{reads} reads: an epoch that was left is not read on");
+}
+
+#[test]
 fn a_reader_that_finds_a_new_server_goes_on_in_the_middle_of_the_epoch() {
     let (opened, store) = dataset(&[1000; 20_000]);
     let engine = engine();

@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// The fields of `JobOpened`, as a dict.
-    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, wait))]
+    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, lasting=false, wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_job<'py>(
         &self,
@@ -86,9 +86,11 @@ impl Client {
         seed: Whole<u64>,
         prefetch: bool,
         pad: bool,
+        lasting: bool,
         wait: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let request = proto::OpenJob { job, dataset, cache, strategy, policy, seed: seed.0, prefetch, pad };
+        let request =
+            proto::OpenJob { job, dataset, cache, strategy, policy, seed: seed.0, prefetch, pad, lasting };
         let opened = waiting(py, |tick| self.inner.open_job(request, wait.0, tick))?;
         let fields = PyDict::new(py);
         fields.set_item("strategy", opened.strategy)?;

@@ -12,6 +12,7 @@ mod scrape;
 mod server;
 mod session;
 mod socket;
+pub mod state;
 mod watch;
 
 pub use options::Options;

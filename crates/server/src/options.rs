@@ -24,4 +24,6 @@ pub struct Options {
     pub metrics: Option<u16>,
     /// Where listings are kept between runs; `None` keeps none.
     pub listings: Option<PathBuf>,
+    /// Where the state of jobs is kept; `None` keeps none.
+    pub state: Option<PathBuf>,
 }

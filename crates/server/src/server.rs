@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::scrape;
 use crate::session;
 use crate::socket::Socket;
+use crate::state::States;
 use crate::watch::Watch;
 
 /// How often the loop looks around when nobody connects.
@@ -28,6 +29,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 pub(crate) struct Host {
     pub(crate) engine: Engine,
     pub(crate) catalogs: Catalogs,
+    pub(crate) states: States,
     pub(crate) watch: Watch,
     pub(crate) version: &'static str,
     pub(crate) instance: String,
@@ -67,6 +69,7 @@ impl Server {
         let host = Host {
             engine: Engine::new(config),
             catalogs: Catalogs::new(options.listings.clone()),
+            states: States::new(options.state.clone()),
             watch: Watch::default(),
             version: env!("CARGO_PKG_VERSION"),
             instance: instance(),
@@ -99,9 +102,12 @@ impl Server {
             if self.waits_for_client() {
                 self.accept();
             }
-            self.host.engine.tidy(Instant::now());
+            if self.host.engine.tidy(Instant::now()) {
+                self.host.states.tidy(&self.host.engine, false);
+            }
             if self.options.embedded && self.host.watch.over(&mut alone) {
                 tracing::info!("the last training process has ended");
+                self.host.states.tidy(&self.host.engine, true);
                 break;
             }
             if !self.socket.is_ours() {

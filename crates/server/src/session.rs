@@ -97,7 +97,8 @@ fn answer(
             response::Kind::DatasetOpened(opened)
         }
         request::Kind::OpenJob(asked) => {
-            let grant = engine.open_job(session, job_request(asked)?)?;
+            let (cache, lasting) = (asked.cache.clone(), asked.lasting);
+            let grant = host.states.open(engine, session, job_request(asked)?, &cache, lasting)?;
             response::Kind::JobOpened(proto::JobOpened {
                 strategy: grant.strategy,
                 policy: grant.policy,
@@ -107,10 +108,11 @@ fn answer(
         }
         request::Kind::CloseJob(asked) => {
             engine.close_job(session, &asked.job);
+            host.states.closed(engine, &asked.job);
             response::Kind::JobClosed(proto::JobClosed {})
         }
         request::Kind::Report(asked) => {
-            let (accepted, rejected) = engine.report(&asked.job, asked.epoch, &asked.ids, &asked.scores)?;
+            let (accepted, rejected) = host.states.report(engine, &asked)?;
             response::Kind::Reported(proto::Reported { accepted, rejected })
         }
         request::Kind::GetStats(asked) => response::Kind::Stats(stats(host, &asked.job)),
@@ -169,6 +171,7 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Re
 fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::BeginEpoch) -> Result<()> {
     let ranks = (asked.rank, asked.world);
     let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
+    host.states.begun(&host.engine, &asked.job, asked.epoch);
     let memory = answer::plan_memory(&plan, asked.rank)?;
     let begun = proto::EpochBegun { length: plan.rank_len() as u64 };
     let message = Response { kind: Some(response::Kind::EpochBegun(begun)) };

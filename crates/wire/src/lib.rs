@@ -15,6 +15,7 @@ pub mod mapping;
 pub mod plan;
 pub mod proto;
 pub mod socket;
+pub mod state;
 mod turn;
 
 pub use batch::Batch;

@@ -114,12 +114,12 @@ impl Policy for Lru {
         self.shrink_to(capacity, evicted);
     }
 
-    /// From the newest to the oldest.
+    /// From the oldest to the newest.
     fn residents(&self, each: &mut dyn FnMut(Id)) {
-        let mut id = self.newest;
+        let mut id = self.oldest;
         while id != END {
             each(id);
-            id = self.links[id as usize].older;
+            id = self.links[id as usize].newer;
         }
     }
 }
@@ -140,6 +140,7 @@ mod tests {
     fn newest_first(policy: &Lru) -> Vec<Id> {
         let mut ids = Vec::new();
         policy.residents(&mut |id| ids.push(id));
+        ids.reverse();
         ids
     }
 

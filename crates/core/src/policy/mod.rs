@@ -116,7 +116,8 @@ pub trait Policy: Send {
     fn capacity(&self) -> u64;
     /// Changes the capacity, and appends whoever leaves for it to `evicted`.
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>);
-    /// Calls `each` with every resident.
+    /// Calls `each` with every resident, in an order in which asking an empty policy for them restores this
+    /// one.
     fn residents(&self, each: &mut dyn FnMut(Id));
 }
 

@@ -1,0 +1,70 @@
+//! State files as they are written, damaged and read.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn snapshot() -> Snapshot {
+    Snapshot {
+        request: JobRequest {
+            job: "run/train".into(),
+            dataset: "dataset".into(),
+            cache: "20%".parse().unwrap(),
+            strategy: Some("uniform".into()),
+            policy: None,
+            seed: 7,
+            prefetch: true,
+            pad: false,
+        },
+        samples: 4,
+        residents: vec![3, 1],
+        scores: vec![0.5, f32::MAX, 0.0, 2.0],
+        schedules: vec![ScheduleSnapshot {
+            epoch: 2,
+            world: 2,
+            ids: vec![0, 1, 2, 3],
+            states: vec![1, 2, 4],
+        }],
+        begun: BTreeMap::from([(0, 2), (1, 1)]),
+        last: Some((3, 2, vec![1])),
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("job.state");
+    assert!(read(&path).unwrap().is_none());
+    write(&path, &snapshot(), "20%", true).unwrap();
+    let state = read(&path).unwrap().unwrap();
+    assert!(state.lasting);
+    assert_eq!(decode(state).unwrap(), snapshot());
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left behind");
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_file_is_refused_and_never_believed(cut in 0usize..200, flip in 0usize..200, bit in 0u8..8) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("job.state");
+        write(&path, &snapshot(), "20%", false).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        let at = flip % whole.len();
+        flipped[at] ^= 1 << bit;
+        std::fs::write(&path, &flipped).unwrap();
+        prop_assert!(read(&path).is_err());
+        std::fs::write(&path, &whole[..cut % whole.len()]).unwrap();
+        prop_assert!(read(&path).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("job.state");
+        std::fs::write(&path, &bytes).unwrap();
+        prop_assert!(read(&path).is_err());
+    }
+}

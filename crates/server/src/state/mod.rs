@@ -1,0 +1,274 @@
+//! What a server writes down, so that one killed at any moment can go on.
+//!
+//! Each planned job has two files in the state directory, named by a hash of its name: its state, written when an
+//! epoch begins, and the log of reports since. A job that is opened under a name with a state goes on from it, if
+//! dataset and settings are the same; a state that is damaged or foreign is set aside and said. The files go when
+//! the job is closed, when its training process ends and its name was made up for that process, or when nobody
+//! has used them for a month.
+
+mod file;
+mod log;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hotset_core::{Kind, Result};
+use hotset_engine::{Engine, JobGrant, JobRequest, SessionId};
+use hotset_wire::proto::Report;
+use hotset_wire::state::JobState;
+
+use log::Log;
+
+/// How long the state of a job that nobody runs is kept.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// One job's files. The lock around it orders reports and states: a report is in the log before the engine has
+/// it, and no state is taken between the two.
+struct Keeper {
+    state: PathBuf,
+    log: Option<Log>,
+    cache: String,
+    lasting: bool,
+    /// The epoch whose beginning was written down.
+    written: Option<u64>,
+    /// Whether writing has failed, which is said once.
+    failed: bool,
+}
+
+/// See the module's head.
+pub(crate) struct States {
+    directory: Option<PathBuf>,
+    keepers: Mutex<HashMap<String, Arc<Mutex<Keeper>>>>,
+}
+
+/// Where the state of a job lies.
+fn path(directory: &Path, job: &str) -> PathBuf {
+    let name = blake3::hash(job.as_bytes()).to_hex();
+    directory.join(&name[..16]).with_extension("state")
+}
+
+impl States {
+    pub(crate) fn new(directory: Option<PathBuf>) -> Self {
+        let directory = directory.filter(|directory| match fs::create_dir_all(directory) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(directory = %directory.display(), %error, "state cannot be kept there");
+                false
+            }
+        });
+        if let Some(directory) = &directory {
+            drop_old(directory, SystemTime::now());
+        }
+        Self { directory, keepers: Mutex::default() }
+    }
+
+    /// Opens a job, where its state says if there is one.
+    pub(crate) fn open(
+        &self,
+        engine: &Engine,
+        session: SessionId,
+        request: JobRequest,
+        cache: &str,
+        lasting: bool,
+    ) -> Result<JobGrant> {
+        let (Some(directory), true) = (&self.directory, request.strategy.is_some()) else {
+            return engine.open_job(session, request);
+        };
+        let keeper = {
+            let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = path(directory, &request.job);
+            let (cache, failed) = (cache.to_owned(), false);
+            let new =
+                || Arc::new(Mutex::new(Keeper { state, log: None, cache, lasting, written: None, failed }));
+            Arc::clone(keepers.entry(request.job.clone()).or_insert_with(new))
+        };
+        let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if engine.has_job(&request.job) {
+            return engine.open_job(session, request);
+        }
+        let state = match keeper.load(&request) {
+            Ok(Some(state)) => state,
+            Ok(None) => return engine.open_job(session, request),
+            Err(error) => {
+                keeper.set_aside(&error.message);
+                return engine.open_job(session, request);
+            }
+        };
+        let restored = file::decode(state).and_then(|snapshot| {
+            engine.restore_job(session, request.clone(), &snapshot).map(|grant| (grant, snapshot))
+        });
+        match restored {
+            Ok((grant, snapshot)) => {
+                keeper.written = snapshot.begun.values().max().copied();
+                keeper.replay(engine);
+                tracing::info!(job = request.job, epoch = keeper.written, "job restored");
+                Ok(grant)
+            }
+            // Memory that cannot be had is no fault of the state's.
+            Err(error) if error.kind != Kind::Invalid => Err(error),
+            Err(error) => {
+                keeper.set_aside(&error.message);
+                engine.open_job(session, request)
+            }
+        }
+    }
+
+    /// Writes down that an epoch has begun, if it is the first rank that begins it.
+    pub(crate) fn begun(&self, engine: &Engine, job: &str, epoch: u64) {
+        let Some(keeper) = self.keeper(job) else { return };
+        let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if keeper.written == Some(epoch) {
+            return;
+        }
+        if let Ok(Some(snapshot)) = engine.snapshot(job) {
+            keeper.write(&snapshot);
+            keeper.written = Some(epoch);
+        }
+    }
+
+    /// Takes a report: first into the log, then into the engine.
+    pub(crate) fn report(&self, engine: &Engine, report: &Report) -> Result<(u64, u64)> {
+        let keeper = self.keeper(&report.job);
+        let mut keeper = keeper.as_ref().map(|keeper| keeper.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(keeper) = &mut keeper {
+            keeper.append(report);
+        }
+        engine.report(&report.job, report.epoch, &report.ids, &report.scores)
+    }
+
+    /// Drops the state of a job that was closed.
+    pub(crate) fn closed(&self, engine: &Engine, job: &str) {
+        if engine.has_job(job) {
+            return;
+        }
+        if let Some(keeper) = self.keepers.lock().unwrap_or_else(PoisonError::into_inner).remove(job) {
+            keeper.lock().unwrap_or_else(PoisonError::into_inner).drop_files();
+        }
+    }
+
+    /// Drops the states of jobs whose names were made up for a process that has ended: of those the engine no
+    /// longer knows, or of all when the server's last trainer is gone.
+    pub(crate) fn tidy(&self, engine: &Engine, all: bool) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.retain(|job, keeper| {
+            if !all && engine.has_job(job) {
+                return true;
+            }
+            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            if !keeper.lasting {
+                keeper.drop_files();
+            }
+            false
+        });
+    }
+
+    fn keeper(&self, job: &str) -> Option<Arc<Mutex<Keeper>>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
+    }
+}
+
+impl Keeper {
+    fn log_path(&self) -> PathBuf {
+        self.state.with_extension("log")
+    }
+
+    /// The job's state, if there is one of the same dataset and settings.
+    fn load(&self, request: &JobRequest) -> Result<Option<JobState>> {
+        let Some(state) = file::read(&self.state)? else { return Ok(None) };
+        if state.job != request.job || state.dataset != request.dataset {
+            return Err(hotset_core::Error::invalid("it belongs to another job or dataset"));
+        }
+        Ok(Some(state))
+    }
+
+    /// Gives the engine the reports that came after the state.
+    fn replay(&mut self, engine: &Engine) {
+        match log::read(&self.log_path()) {
+            Ok((reports, length)) => {
+                for report in &reports {
+                    if let Err(error) = engine.report(&report.job, report.epoch, &report.ids, &report.scores)
+                    {
+                        tracing::warn!(%error, "a report in the log does not fit its job");
+                    }
+                }
+                match Log::go_on(&self.log_path(), length) {
+                    Ok(log) => self.log = Some(log),
+                    Err(error) => self.say(&error.message),
+                }
+            }
+            Err(error) => self.say(&error.message),
+        }
+    }
+
+    fn write(&mut self, snapshot: &hotset_engine::Snapshot) {
+        let written = file::write(&self.state, snapshot, &self.cache, self.lasting)
+            .and_then(|()| Log::new(&self.log_path()));
+        match written {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.say(&error.message),
+        }
+    }
+
+    fn append(&mut self, report: &Report) {
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.append(report)
+        {
+            self.say(&error.to_string());
+        }
+    }
+
+    /// A state that cannot be written costs what a restart would lose, not the training: it is said once.
+    fn say(&mut self, error: &str) {
+        if !std::mem::replace(&mut self.failed, true) {
+            tracing::warn!(file = %self.state.display(), error, "the job's state cannot be kept");
+        }
+    }
+
+    fn set_aside(&mut self, reason: &str) {
+        let aside = self.state.with_extension("aside");
+        let _ = fs::rename(&self.state, &aside);
+        let _ = fs::remove_file(self.log_path());
+        tracing::warn!(file = %aside.display(), reason, "a state was set aside, and the job starts anew");
+    }
+
+    fn drop_files(&mut self) {
+        self.log = None;
+        let _ = fs::remove_file(&self.state);
+        let _ = fs::remove_file(self.log_path());
+    }
+}
+
+/// Drops what nobody has used for long.
+fn drop_old(directory: &Path, now: SystemTime) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let old = modified.is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > KEPT));
+        let path = entry.path();
+        let ours =
+            path.extension().is_some_and(|e| ["state", "log", "aside", "new"].iter().any(|own| e == *own));
+        if old && ours {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Every state in a directory, for showing: its file, and what it says or why it cannot.
+pub fn list(directory: &Path) -> Vec<(PathBuf, Result<JobState>)> {
+    let mut found: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "state" || extension == "aside"))
+        .filter_map(|path| file::read(&path).transpose().map(|state| (path, state)))
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;
