@@ -33,7 +33,7 @@ _FIRST_PATIENCE = 5.0
 _HELLO = 5.0
 """Seconds a server has to greet a new connection."""
 
-_ATTEMPTS = 4
+_ATTEMPTS = 12
 """How often one call is made; a server that ends each time it is asked is not started for ever."""
 
 
@@ -89,16 +89,17 @@ class Link:
         return _core.Client(self.path, main_pid=self.main_pid, timeout=max(min(deadline.left(), _HELLO), 0.1))
 
     def _owned(self, deadline: Deadline) -> _core.Client:
-        try:
-            return self._connect(deadline)
-        except UnavailableError:
-            pass
-        directory = runtime.prepared(Path(self.path).parent)
-        with runtime.lock(directory, deadline):
-            # Whoever had the lock before may have started it.
-            if runtime.listener(self.path) is None:
-                private.start(self.path, self.main_pid, deadline)
-            return self._connect(deadline)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._connect(deadline)
+            except UnavailableError as error:
+                _log.debug("no server at %s yet: %s", self.path, error)
+            directory = runtime.prepared(Path(self.path).parent)
+            with runtime.lock(directory, deadline):
+                # Whoever had the lock before may have started it.
+                if runtime.listener(self.path) is None:
+                    private.start(self.path, self.main_pid, deadline)
+        return self._connect(deadline)
 
     def _awaited(self, deadline: Deadline) -> _core.Client:
         pause = 0.05

@@ -1,0 +1,159 @@
+"""A server killed at any moment: the epoch serves its plan, and what is kept is what would have been kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hotset
+import pytest
+from processes import Server
+from torch.utils.data import DataLoader
+from trees import digest, equal_files, planned
+
+SAMPLES, BATCH, KILLS = 480, 16, 50
+QUIET = 2
+"""Epochs without a kill at the end, whose counts are compared."""
+
+
+class _Killer:
+    """Kills the private server at seeded random moments while it is `on`."""
+
+    def __init__(self, dataset: hotset.Dataset, seed: int) -> None:
+        self.kills = 0
+        self._dataset, self._draw = dataset, random.Random(seed)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while self.kills < KILLS and not self._done.wait(self._draw.uniform(0.02, 0.4)):
+            # Nobody may be there: it was killed just now and is being started.
+            with contextlib.suppress(hotset.Error, ProcessLookupError):
+                pid = self._dataset.stats()["server"]["pid"]
+                os.kill(pid, signal.SIGKILL)
+                self.kills += 1
+
+    def __enter__(self) -> _Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def _epoch(loader: DataLoader[Any], sampler: hotset.Sampler, epoch: int) -> list[tuple[str, int]]:
+    sampler.set_epoch(epoch)
+    return [pair for samples, ids in loader for pair in zip(samples, ids.tolist(), strict=True)]
+
+
+def _counts(dataset: hotset.Dataset, epoch: int) -> tuple[int, int, int]:
+    (counted,) = (each for each in dataset.stats()["epochs"] if each["epoch"] == epoch)
+    return counted["hit"] + counted["refill"], counted["single"] - counted["refill"], counted["served"]
+
+
+def _opened(place: Path, policy: str, latency: str, **more: Any) -> tuple[hotset.Dataset, hotset.Sampler]:
+    slow = {"throttle.latency": latency}
+    dataset = hotset.Dataset(
+        str(place), cache="25%", decode=digest, with_ids=True, storage_options=slow, **more
+    )
+    return dataset, hotset.Sampler(dataset, policy=policy, seed=3)
+
+
+@pytest.mark.parametrize("policy", ["lru", "minio"])
+def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(tmp_path: Path, policy: str) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 2000)
+    right = {number: digest(path.read_bytes()) for number, path in enumerate(sorted(place.rglob("*.bin")))}
+
+    dataset, sampler = _opened(place, policy, "4ms")
+    loader: DataLoader[Any] = DataLoader(dataset, batch_size=BATCH, sampler=sampler, num_workers=2)
+    epoch = 0
+    with _Killer(dataset, seed=11) as killer:
+        while killer.kills < KILLS:
+            served = _epoch(loader, sampler, epoch)
+            assert [id_ for _, id_ in served] == planned(SAMPLES, epoch, seed=3)
+            assert all(right[id_] == sample for sample, id_ in served)
+            epoch += 1
+            assert epoch < 400, f"{killer.kills} kills in {epoch} epochs"
+    assert killer.kills == KILLS
+    quiet = {}
+    for last in range(epoch, epoch + QUIET):
+        assert [id_ for _, id_ in _epoch(loader, sampler, last)] == planned(SAMPLES, last, seed=3)
+        quiet[last] = _counts(dataset, last)
+    dataset.close()
+
+    dataset, sampler = _opened(place, policy, "0ms")
+    for whole in range(epoch + QUIET):
+        sampler.set_epoch(whole)
+        dataset.__getitems__(list(sampler))
+        if whole in quiet:
+            assert _counts(dataset, whole) == quiet[whole]
+    dataset.close()
+
+
+def _begin(client: hotset.Client, place: Path, job: str) -> None:
+    dataset = client.open_dataset(str(place), layout="files", wait=10)["dataset"]
+    asked: dict[str, Any] = {"cache": "20%", "strategy": "uniform", "policy": "", "seed": 0, "prefetch": True}
+    client.open_job(job, dataset, pad=False, lasting=True, wait=10, **asked)
+    client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=10)
+
+
+def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Callable[..., Server]) -> None:
+    place = equal_files(tmp_path / "tree", 20, 100)
+    state = tmp_path / "state"
+    server = serve("outside.sock", "--state", str(state))
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    _begin(client, place, "scored")
+    report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": 10}
+    assert client.report("scored", 0, **report) == (2, 0)
+    client.close()
+    server.kill()
+
+    server = serve("again.sock", "--state", str(state))
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    _begin(client, place, "scored")
+    (stats,) = json.loads(client.stats("scored", wait=10))["jobs"]
+    assert [each["reported"] for each in stats["epochs"] if each["epoch"] == 0] == [2]
+    client.close()
+
+
+@pytest.fixture
+def listed() -> Iterator[Callable[..., list[dict[str, Any]]]]:
+    def run(state: Path) -> list[dict[str, Any]]:
+        command = [sys.executable, "-m", "hotset", "state", "--directory", str(state)]
+        said = subprocess.run([*command, "list", "--json"], capture_output=True, check=True, text=True)
+        return list(json.loads(said.stdout))
+
+    yield run
+
+
+def test_a_damaged_state_is_set_aside_and_the_job_starts_anew(
+    tmp_path: Path, serve: Callable[..., Server], listed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    place = equal_files(tmp_path / "tree", 20, 100)
+    state = tmp_path / "state"
+    for attempt in range(2):
+        server = serve(f"{attempt}.sock", "--state", str(state))
+        client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+        _begin(client, place, "named")
+        (line,) = (each for each in listed(state) if not each["damage"])
+        assert (line["job"], line["samples"], line["epoch"]) == ("named", 20, 0)
+        client.close()
+        server.kill()
+        (file,) = state.glob("*.state")
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+        assert all("damaged" in each["damage"] for each in listed(state))
+    assert len(list(state.glob("*.aside"))) == 1, "what could not be used is kept for a look"
+    subprocess.run(
+        [sys.executable, "-m", "hotset", "state", "drop", "--all", "--directory", str(state)], check=True
+    )
+    assert listed(state) == []
