@@ -11,10 +11,13 @@ pub(crate) fn runtime() -> PathBuf {
     if let Some(given) = env::var_os("HOTSET_RUNTIME_DIR").filter(|value| !value.is_empty()) {
         return given.into();
     }
-    if let Some(given) = env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        return PathBuf::from(given).join("hotset");
+    let own = rustix::process::geteuid().as_raw();
+    let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // `su` and containers often hand on the name of a directory that is another user's or not there.
+    if let Some(session) = session.filter(|at| fs::metadata(at).is_ok_and(|metadata| metadata.uid() == own)) {
+        return session.join("hotset");
     }
-    PathBuf::from(format!("/tmp/hotset-{}", rustix::process::geteuid().as_raw()))
+    PathBuf::from(format!("/tmp/hotset-{own}"))
 }
 
 /// The directory of kept listings: `$HOTSET_CACHE_DIR`, `$XDG_CACHE_HOME/hotset` or `~/.cache/hotset`.
