@@ -4,6 +4,7 @@
 | --- | --- |
 | `HOTSET` | `off` reads past every server, in `uniform` order |
 | `HOTSET_SERVER` | the socket of the server to use; an error if it does not answer |
+| `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | handed on to a private server; see `hotset serve --help` |
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
 | `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_RUN_ID` | what all processes of one launch have in common |
@@ -21,7 +22,7 @@ _OFF = {"off", "0", "no", "false"}
 _ON = {"", "on", "1", "yes", "true"}
 
 # A private server serves one job of one trainer: what points that trainer elsewhere must not reach it.
-_PASSED_ON = {"HOTSET_LOG", "HOTSET_RUNTIME_DIR", "HOTSET_CACHE_DIR"}
+_PASSED_ON = {"HOTSET_LOG", "HOTSET_RUNTIME_DIR", "HOTSET_CACHE_DIR", "HOTSET_RECORD"}
 
 
 @dataclass(frozen=True)

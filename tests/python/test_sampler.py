@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import hotset
+import numpy
 import pytest
 import torch
 from hotset.source import SAMPLE_MASK
@@ -133,3 +136,25 @@ def test_a_second_sampler_replaces_the_first(train: hotset.Dataset) -> None:
         *planned(101, 0, seed=1)
     ]
     assert [index & SAMPLE_MASK for index in first] == planned(101, 0, seed=0)
+
+
+def test_a_recorded_run_becomes_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOTSET_RECORD", str(tmp_path / "runs"))
+    dataset = hotset.Dataset(str(equal_files(tmp_path / "tree", 10, 50)))
+    sampler = hotset.Sampler(dataset)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        ids = torch.tensor([index & SAMPLE_MASK for index in sampler][:8])
+        sampler.update(ids, ids.float() + epoch)
+    dataset.close()
+    (recording,) = (tmp_path / "runs").glob("*.reports")
+    trace = tmp_path / "trace.npy"
+    command = [sys.executable, "-m", "hotset", "record", str(recording), "--out", str(trace)]
+    assert (
+        "2 epochs of 10 samples" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    )
+    losses = numpy.load(trace)
+    assert losses.shape == (2, 10) and numpy.isnan(losses).sum() == 4
+    for epoch in range(2):
+        trained = [id_ for id_ in range(10) if not numpy.isnan(losses[epoch, id_])]
+        assert [losses[epoch, id_] for id_ in trained] == [id_ + epoch for id_ in trained]

@@ -4,6 +4,7 @@
 //! everything below takes typed settings.
 
 mod place;
+mod record;
 mod registry;
 mod serve;
 mod settings;
@@ -32,6 +33,7 @@ enum Command {
     Serve(serve::Serve),
     Stats(stats::Stats),
     State(state::State),
+    Record(record::Record),
     /// List the strategies: what is trained in an epoch
     Strategies(registry::Listing),
     /// List the policies: what stays in the cache
@@ -52,6 +54,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::State(command) => command.run(),
+        Command::Record(command) => command.run(),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),
     };

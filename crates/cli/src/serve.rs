@@ -52,6 +52,9 @@ pub(crate) struct Serve {
     /// Where the state of jobs is kept, to go on after a restart [default: state, beside listings]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
+    /// Record the losses that jobs report to files in this directory, for `hotset record`
+    #[arg(long, env = "HOTSET_RECORD", value_name = "DIRECTORY")]
+    record: Option<PathBuf>,
     /// What to log to standard error: error, warn, info, debug or trace, also by module
     #[arg(long, env = "HOTSET_LOG", value_name = "FILTER")]
     log: Option<String>,
@@ -123,6 +126,7 @@ impl Serve {
             retries: self.retries.or(file.retries).unwrap_or(5),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             metrics: self.metrics.or(file.metrics),
+            record: self.record.clone().or(file.record),
             state: self.state.clone().or(file.state).or_else(place::state),
             listings: self.listings.clone().or(file.listings).or_else(place::listings),
         };

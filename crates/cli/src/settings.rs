@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) linger: Option<u64>,
     pub(crate) listings: Option<PathBuf>,
     pub(crate) state: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
     pub(crate) metrics: Option<u16>,
     pub(crate) log: Option<String>,
     pub(crate) log_format: Option<LogFormat>,

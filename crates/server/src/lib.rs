@@ -8,6 +8,7 @@ mod answer;
 mod catalogs;
 mod metrics;
 mod options;
+pub mod record;
 mod scrape;
 mod server;
 mod session;

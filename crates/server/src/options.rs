@@ -24,6 +24,8 @@ pub struct Options {
     pub metrics: Option<u16>,
     /// Where listings are kept between runs; `None` keeps none.
     pub listings: Option<PathBuf>,
+    /// Where the reports of jobs are recorded; `None` for nowhere.
+    pub record: Option<PathBuf>,
     /// Where the state of jobs is kept; `None` keeps none.
     pub state: Option<PathBuf>,
 }

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::catalogs::Catalogs;
 use crate::options::Options;
+use crate::record::Recorder;
 use crate::scrape;
 use crate::session;
 use crate::socket::Socket;
@@ -30,6 +31,7 @@ pub(crate) struct Host {
     pub(crate) engine: Engine,
     pub(crate) catalogs: Catalogs,
     pub(crate) states: States,
+    pub(crate) recorder: Recorder,
     pub(crate) watch: Watch,
     pub(crate) version: &'static str,
     pub(crate) instance: String,
@@ -70,6 +72,7 @@ impl Server {
             engine: Engine::new(config),
             catalogs: Catalogs::new(options.listings.clone()),
             states: States::new(options.state.clone()),
+            recorder: Recorder::new(options.record.clone())?,
             watch: Watch::default(),
             version: env!("CARGO_PKG_VERSION"),
             instance: instance(),

@@ -113,6 +113,7 @@ fn answer(
         }
         request::Kind::Report(asked) => {
             let (accepted, rejected) = host.states.report(engine, &asked)?;
+            host.recorder.note(engine, &asked);
             response::Kind::Reported(proto::Reported { accepted, rejected })
         }
         request::Kind::GetStats(asked) => response::Kind::Stats(stats(host, &asked.job)),

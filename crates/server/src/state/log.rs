@@ -15,19 +15,19 @@ use prost::Message;
 const HEAD: usize = 4 + 8;
 
 /// A log that is open for more.
-pub(super) struct Log {
+pub(crate) struct Log {
     file: File,
 }
 
 impl Log {
     /// An empty log at `path`.
-    pub(super) fn new(path: &Path) -> Result<Self> {
+    pub(crate) fn new(path: &Path) -> Result<Self> {
         let opened = OpenOptions::new().create(true).truncate(true).write(true).open(path);
         opened.map(|file| Self { file }).map_err(|error| failed(path, &error))
     }
 
     /// A log that goes on after its first `length` bytes.
-    pub(super) fn go_on(path: &Path, length: u64) -> Result<Self> {
+    pub(crate) fn go_on(path: &Path, length: u64) -> Result<Self> {
         let opened =
             OpenOptions::new().create(true).truncate(false).write(true).open(path).and_then(|mut file| {
                 file.set_len(length)?;
@@ -38,7 +38,7 @@ impl Log {
     }
 
     /// Appends one report, whole or, if the process is killed, not at all.
-    pub(super) fn append(&mut self, report: &Report) -> io::Result<()> {
+    pub(crate) fn append(&mut self, report: &Report) -> io::Result<()> {
         let body = report.encode_to_vec();
         let mut entry = Vec::with_capacity(HEAD + body.len());
         entry.extend(u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes());
@@ -49,7 +49,7 @@ impl Log {
 }
 
 /// The reports of a log, and how many of its bytes they take; what follows a damaged entry is left out.
-pub(super) fn read(path: &Path) -> Result<(Vec<Report>, u64)> {
+pub(crate) fn read(path: &Path) -> Result<(Vec<Report>, u64)> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -89,7 +89,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("job.log");
         let mut log = Log::new(&path).unwrap();
-        (0..3).for_each(|epoch| log.append(&report(epoch)).unwrap());
+        (1..4).for_each(|epoch| log.append(&report(epoch)).unwrap());
         let whole = fs::read(&path).unwrap();
         let each = whole.len() / 3;
         for cut in 0..=whole.len() {

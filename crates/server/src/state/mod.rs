@@ -7,7 +7,7 @@
 //! has used them for a month.
 
 mod file;
-mod log;
+pub(crate) mod log;
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,0 +1,138 @@
+//! Reports as they came, for a simulation of the run.
+//!
+//! With a directory to record to, every accepted report of a job is appended to a file named after the job, behind
+//! a first entry that says how many samples its dataset has. `hotset record` makes a trace of it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use hotset_core::{Error, Result};
+use hotset_engine::Engine;
+use hotset_wire::proto::Report;
+
+use crate::state::log::{self, Log};
+
+/// See the module's head.
+pub(crate) struct Recorder {
+    directory: Option<PathBuf>,
+    logs: Mutex<HashMap<String, Option<Log>>>,
+}
+
+impl Recorder {
+    pub(crate) fn new(directory: Option<PathBuf>) -> Result<Self> {
+        if let Some(directory) = &directory {
+            std::fs::create_dir_all(directory).map_err(|error| {
+                Error::invalid(format!(
+                    "cannot record to `{}`: {error}; choose another `record`",
+                    directory.display()
+                ))
+            })?;
+        }
+        Ok(Self { directory, logs: Mutex::default() })
+    }
+
+    /// Notes a report.
+    pub(crate) fn note(&self, engine: &Engine, report: &Report) {
+        let Some(directory) = &self.directory else { return };
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = logs.entry(report.job.clone()).or_insert_with(|| begin(directory, engine, &report.job));
+        if let Some(open) = log
+            && let Err(error) = open.append(report)
+        {
+            // A recording that broke off is told from a whole one by this line alone, so it says which.
+            tracing::warn!(job = report.job, %error, "the recording of a job has stopped");
+            *log = None;
+        }
+    }
+}
+
+/// The recording of a job, which goes on where a server before this one left it.
+fn begin(directory: &Path, engine: &Engine, job: &str) -> Option<Log> {
+    let name: String =
+        job.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    let path = directory.join(name).with_added_extension("reports");
+    let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
+    let opened = log::read(&path).and_then(|(before, length)| {
+        let mut log = Log::go_on(&path, length)?;
+        if before.is_empty() {
+            let head = Report { job: job.to_owned(), upto: samples, ..Report::default() };
+            log.append(&head).map_err(|error| Error::unavailable(error.to_string()))?;
+        }
+        Ok(log)
+    });
+    match opened {
+        Ok(log) => {
+            tracing::info!(job, file = %path.display(), "reports are recorded");
+            Some(log)
+        }
+        Err(error) => {
+            tracing::warn!(job, %error, "reports cannot be recorded");
+            None
+        }
+    }
+}
+
+/// The losses of a recording: how many samples, and for each epoch one value a sample, not a number where none came.
+pub fn read(path: &Path) -> Result<(usize, Vec<f32>)> {
+    let (reports, _) = log::read(path)?;
+    let shown = path.display();
+    let Some((head, reports)) =
+        reports.split_first().filter(|(head, _)| head.ids.is_empty() && head.upto > 0)
+    else {
+        return Err(Error::invalid(format!("`{shown}` is no recording: see `hotset serve --record`")));
+    };
+    let samples = head.upto as usize;
+    let epochs = reports.iter().map(|report| report.epoch as usize + 1).max().unwrap_or(0);
+    let cells = samples.checked_mul(epochs).filter(|&cells| cells <= MOST_CELLS).ok_or_else(|| {
+        Error::invalid(format!("`{shown}` holds {epochs} epochs of {samples} samples: more than a trace can"))
+    })?;
+    let mut losses = vec![f32::NAN; cells];
+    for report in reports {
+        let row = report.epoch as usize * samples;
+        for (&id, &score) in report.ids.iter().zip(&report.scores) {
+            if (id as usize) < samples {
+                losses[row + id as usize] = score;
+            }
+        }
+    }
+    Ok((samples, losses))
+}
+
+/// The largest trace: 64 GiB of values.
+const MOST_CELLS: usize = 1 << 34;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(epoch: u64, ids: &[u32], scores: &[f32]) -> Report {
+        Report { job: "job".into(), epoch, ids: ids.to_vec(), scores: scores.to_vec(), ..Report::default() }
+    }
+
+    #[test]
+    fn a_recording_becomes_one_row_an_epoch() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("job.reports");
+        let mut log = Log::new(&path).unwrap();
+        log.append(&Report { job: "job".into(), upto: 3, ..Report::default() }).unwrap();
+        log.append(&report(0, &[2, 0], &[0.5, 1.5])).unwrap();
+        log.append(&report(1, &[0, 9], &[2.5, 9.0])).unwrap();
+        let (samples, losses) = read(&path).unwrap();
+        assert_eq!(samples, 3);
+        let shown: Vec<String> = losses.iter().map(|loss| loss.to_string()).collect();
+        assert_eq!(shown, ["1.5", "NaN", "0.5", "2.5", "NaN", "NaN"]);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x");
+        std::fs::write(&path, "garbage").unwrap();
+        assert!(read(&path).unwrap_err().message.contains("no recording"));
+        let mut log = Log::new(&path).unwrap();
+        log.append(&Report { upto: u64::MAX / 2, ..Report::default() }).unwrap();
+        log.append(&report(3, &[0], &[1.0])).unwrap();
+        assert!(read(&path).unwrap_err().message.contains("more than"));
+    }
+}
