@@ -54,7 +54,7 @@ lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licenc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
-	$(BIN)/mypy python/hotset $(wildcard examples/demo)
+	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benches/*.py)
 	$(BIN)/python -m mypy.stubtest hotset._core --allowlist <(echo hotset._core.__all__) # pyo3 adds it
 	@echo "lint: all clean"
 

@@ -4,7 +4,7 @@
 | --- | --- |
 | `HOTSET` | `off` reads past every server, in `uniform` order |
 | `HOTSET_SERVER` | the socket of the server to use; an error if it does not answer |
-| `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | handed on to a private server; see `hotset serve --help` |
+| `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | for a private server; see `hotset serve --help` |
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
 | `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_RUN_ID` | what all processes of one launch have in common |

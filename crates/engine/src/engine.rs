@@ -176,9 +176,11 @@ impl Engine {
             if !alive() {
                 return Err(gone());
             }
+            state.cramped += 1;
             let (back, _) =
                 self.shared.room.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             state = back;
+            state.cramped -= 1;
         }
     }
 
@@ -252,7 +254,9 @@ impl Engine {
     pub fn release(&self, session: SessionId, leases: &[u64]) -> Result<()> {
         let mut state = self.shared.lock();
         state.release(session.0, leases)?;
-        self.shared.room.notify_all();
+        if state.cramped > 0 {
+            self.shared.room.notify_all();
+        }
         let jobs: Vec<u64> = state.jobs.keys().copied().collect();
         for job in jobs {
             state.pump(job)?;

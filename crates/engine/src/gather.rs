@@ -301,11 +301,13 @@ impl State {
             object.holds -= 1;
             object.leases += 1;
             objects.push(item.object);
-            let book = &self.datasets[object.dataset as usize];
-            let (block, length) = (object.block, book.catalog.size(item.id));
+            let catalog = &self.datasets[object.dataset as usize].catalog;
+            let (block, length) = (object.block, catalog.size(item.id));
             let offset = u64::from(block.start) * GRANULE;
             grant.entries.push(Entry { segment: block.segment, offset, length });
-            if let Some(label) = book.catalog.label(item.id) {
+            if catalog.labelled()
+                && let Some(label) = catalog.label(item.id)
+            {
                 grant.labels.push(label);
             }
             self.count(serial, item, length);
@@ -318,13 +320,16 @@ impl State {
         if let Some(book) = self.sessions.get_mut(&session) {
             book.leases.insert(lease);
             book.reads = true;
+            // Most neighbours share a segment.
+            let mut last = None;
             for entry in &grant.entries {
-                if book.known.insert(entry.segment) {
+                if last != Some(entry.segment) && book.known.insert(entry.segment) {
                     let (descriptor, length) = self.arena.descriptor(entry.segment).ok_or_else(|| {
                         Error::internal(format!("segment {} holds a sample and is gone", entry.segment))
                     })?;
                     grant.segments.push(NewSegment { segment: entry.segment, length, descriptor });
                 }
+                last = Some(entry.segment);
             }
             grant.dropped = std::mem::take(&mut book.dropped);
         }

@@ -80,6 +80,8 @@ pub(crate) struct State {
     /// Bytes of objects that a policy keeps.
     kept: u64,
     pub(crate) serial: u64,
+    /// Readers that wait for memory.
+    pub(crate) cramped: usize,
     pub(crate) stopping: bool,
 }
 
@@ -107,6 +109,7 @@ impl State {
             reading: 0,
             kept: 0,
             serial: 0,
+            cramped: 0,
             stopping: false,
         }
     }
