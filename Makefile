@@ -107,9 +107,10 @@ help: ## Show this list
 	fi
 	@touch $@
 
-.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt
+.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt requirements/s3.txt
 	@echo "installing what build and tests need"
 	@$(INSTALL) -r requirements/build.txt -r requirements/test.txt
+	@$(INSTALL) --no-deps -r requirements/s3.txt
 	@touch $@
 
 .venv/.demo .venv/.bench: .venv/.%: requirements/%.txt requirements/test.txt .venv/.requirements

@@ -7,6 +7,7 @@ served as `uniform`, which is said once.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from .source import KEPT, SAMPLE_MASK, Catalog, Listing, Plan, Progress, Scheme
 _log = logging.getLogger(__name__)
 _said = False
 
+_inherited: list[_core.Catalog] = []
+"""Listings of the process that forked this one. The threads behind an object store are not inherited, so they
+cannot be used here, nor ended."""
+
 
 class Direct:
     """Answers a dataset from its store."""
@@ -28,6 +33,7 @@ class Direct:
         self._scheme = KEPT
         self._ranks = Ranks()
         self._native: _core.Catalog | None = None
+        self._pid = os.getpid()
         self._catalog: Catalog | None = None
         self._catalog = Catalog.of(self._listed(progress).info())
 
@@ -71,6 +77,11 @@ class Direct:
         self._native = None
 
     def _listed(self, progress: Progress | None = None) -> _core.Catalog:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            if self._native is not None and "://" in self._listing.place:
+                _inherited.append(self._native)
+                self._native = None
         if self._native is None:
             native = _core.Catalog(
                 self._listing.place,
