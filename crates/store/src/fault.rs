@@ -160,4 +160,22 @@ mod tests {
         let short = Faulty::new(Ones, Fault { truncate: 1.0, ..Fault::default() });
         assert_eq!(read(&short, "a"), Err(ReadError::Resized { expected: 4, found: 2 }));
     }
+
+    #[test]
+    fn a_swapped_version_is_found_by_the_store_below() {
+        struct Versioned(u32);
+        impl Store for Versioned {
+            fn read(&self, at: Location<'_>, _: &mut [u8]) -> Result<(), ReadError> {
+                if at.version == self.0 { Ok(()) } else { Err(ReadError::Modified) }
+            }
+        }
+        let swapping = Fault { swap: 0.5, ..Fault::default() };
+        let store = Faulty::new(Versioned(0), swapping);
+        let reads: Vec<_> = (0..40).map(|_| read(&store, "a")).collect();
+        assert!(reads.contains(&Ok(())) && reads.contains(&Err(ReadError::Modified)));
+        // A store that does not look is found out.
+        assert!(
+            read(&Faulty::new(Ones, Fault { swap: 1.0, ..Fault::default() }), "a").unwrap_err().retriable()
+        );
+    }
 }

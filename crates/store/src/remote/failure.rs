@@ -21,6 +21,7 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
         | Failure::InvalidPath { .. }
         | Failure::UnknownConfigurationKey { .. } => ReadError::Refused(cause(failure)),
         other => match status(&other.to_string()) {
+            Some(404 | 410) => ReadError::Vanished,
             Some(429 | 503) => ReadError::Busy(cause(failure)),
             // 408: the store waited too long for us; 409: it is being written.
             Some(408 | 409) => ReadError::Transient(cause(failure)),
@@ -41,7 +42,9 @@ pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
     let why = cause(failure);
     match tell(failure) {
         ReadError::Vanished => Error::invalid(format!("there is no `{place}`: {why}")),
-        ReadError::Refused(_) if matches!(failure, Failure::NotSupported { .. }) || why.contains(" 405 ") => {
+        ReadError::Refused(_)
+            if matches!(failure, Failure::NotSupported { .. }) || why.contains("status code: 405") =>
+        {
             Error::invalid(format!(
                 "`{place}` cannot be listed, as most web servers cannot: {why}; name the files in a manifest \
                  (`hotset.Manifest`)"
@@ -64,11 +67,21 @@ fn cause(failure: &Failure) -> String {
     // The transport's own words ("connection refused") say more than its wrapping; a status says enough.
     let whole = failure.to_string();
     let text = if status(&innermost).is_some() || whole.contains(&innermost) { innermost } else { whole };
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = brief(&text).unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
+}
+
+/// Status, code and message of an answer in the XML of S3 and its like.
+fn brief(text: &str) -> Option<String> {
+    let (status, _) = text.split_once("status code: ")?.1.split_once(": <")?;
+    let element = |name: &str| {
+        let (_, after) = text.split_once(&format!("<{name}>"))?;
+        after.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
+    };
+    Some(format!("status code: {status}: {}: {}", element("Code")?, element("Message").unwrap_or("")))
 }
 
 /// The HTTP status in the store crate's message, which keeps it nowhere else that can be reached.
@@ -95,6 +108,7 @@ mod tests {
         assert!(matches!(answered("500 Internal Server Error"), ReadError::Transient(_)));
         assert!(matches!(answered("400 Bad Request"), ReadError::Refused(_)));
         assert!(matches!(answered("301 Moved"), ReadError::Refused(_)));
+        assert_eq!(answered("404 Not Found"), ReadError::Vanished);
         assert!(matches!(tell(&generic("connection reset")), ReadError::Transient(_)));
         let path = String::new;
         let source = || "why".into();
@@ -112,5 +126,8 @@ mod tests {
         let long = format!("<Error>\n  <Code>X</Code> {}", "y".repeat(1_000));
         assert!(cause(&generic(&long)).len() < SHOWN + 4);
         assert!(!cause(&generic(&long)).contains('\n'));
+        let answer = "non-2xx status code: 404 Not Found: <?xml?><Error><Code>NoSuchBucket</Code><Message>None \
+                      here</Message></Error>";
+        assert_eq!(cause(&generic(answer)), "status code: 404 Not Found: NoSuchBucket: None here");
     }
 }
