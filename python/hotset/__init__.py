@@ -19,6 +19,7 @@ from .dataset import Dataset
 from .errors import ChangedError, Error, InternalError, InvalidError, LostError, UnavailableError
 from .images import ImageFolder
 from .server import connect
+from .shards import Shards
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidError",
     "LostError",
     "Sampler",
+    "Shards",
     "UnavailableError",
     "__version__",
     "connect",

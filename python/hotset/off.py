@@ -54,7 +54,9 @@ class Direct:
         samples = [index & SAMPLE_MASK for index in indices]
         labels = [listed.label(sample) for sample in samples] if self.catalog.labelled else []
         return Read(
-            [listed.read(sample) for sample in samples], [label for label in labels if label is not None]
+            [listed.read(sample) for sample in samples],
+            [label for label in labels if label is not None],
+            [place for sample in samples for place in listed.parts(sample)],
         )
 
     def plan(self, epoch: int, start: int) -> Plan:
@@ -79,7 +81,7 @@ class Direct:
     def _listed(self, progress: Progress | None = None) -> _core.Catalog:
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            if self._native is not None and "://" in self._listing.place:
+            if self._native is not None and "://" in self._listing.place + self._listing.root:
                 _inherited.append(self._native)
                 self._native = None
         if self._native is None:
@@ -88,6 +90,8 @@ class Direct:
                 layout=self._listing.layout,
                 extensions=self._listing.extensions,
                 storage_options=self._listing.storage_options,
+                label=self._listing.label,
+                root=self._listing.root,
                 progress=progress,
             )
             if self._catalog is not None and native.info()["dataset"] != self._catalog.dataset:
@@ -104,9 +108,10 @@ class Direct:
 class Read:
     """Samples that were read from the store."""
 
-    def __init__(self, samples: list[bytes], labels: list[int]) -> None:
+    def __init__(self, samples: list[bytes], labels: list[int], parts: list[int]) -> None:
         self._samples = samples
         self.labels = labels
+        self.parts = parts
 
     def __len__(self) -> int:
         return len(self._samples)

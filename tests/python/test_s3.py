@@ -1,4 +1,4 @@
-"""The same three lines from a real S3 server: image folders in a bucket."""
+"""The same three lines from a real S3 server: image folders and tar shards in a bucket."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import hotset
 import pytest
 from bucket import Bucket
 from torch.utils.data import DataLoader
-from trees import digest, labelled_files
+from trees import digest, labelled_files, tar_shards
 
 EPOCHS = 2
 FAULTS = {"fault.seed": "3", "fault.rate": "0.03", "fault.stall": "0.02", "fault.stall_for": "20ms"}
+
+
+def digests(*parts: memoryview) -> tuple[str, ...]:
+    """The digest of each part."""
+    return tuple(digest(part) for part in parts)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,35 @@ def test_an_image_folder_in_a_bucket_is_right_under_six_workers_eviction_and_fau
     assert [epoch["served"] for epoch in epochs] == [len(truth)] * EPOCHS
     assert sum(epoch["storage_requests"] for epoch in epochs) > sum(epoch["storage_reads"] for epoch in epochs)
     assert stats["server"]["reads_in_flight"] <= stats["server"]["concurrency"]
+
+
+def test_tar_shards_in_a_bucket_are_right_under_six_workers_eviction_and_faults(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    truth = tar_shards(tmp_path / "shards", shards=6, samples=40)
+    bucket.put_tree(tmp_path / "shards", "shards")
+    train = hotset.Shards(
+        bucket.url("shards/train-{000..005}.tar"),
+        parts=("json", "jpg"),
+        decode=digests,
+        cache="5%",
+        with_ids=True,
+        storage_options={**bucket.options, **FAULTS},
+    )
+    assert train.parts == ("json", "jpg")
+    sampler = hotset.Sampler(train, policy="lru", seed=1)
+    loader = DataLoader(train, batch_size=16, sampler=sampler, num_workers=6, collate_fn=list)
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        served = [sample for batch in loader for sample in batch]
+        assert {number: (*found, label) for found, label, number in served} == truth
+        assert len(served) == len(truth)
+    epochs = train.stats()["epochs"][:EPOCHS]
+    assert [epoch["served"] for epoch in epochs] == [len(truth)] * EPOCHS
+    again = hotset.Shards(bucket.url("shards"), parts=("jpg",), storage_options=bucket.options)
+    assert {number: (digest(again[number][0]), again[number][1]) for number in (0, 77, 239)} == {
+        number: truth[number][1:] for number in (0, 77, 239)
+    }
 
 
 def test_order_classes_and_labels_in_a_bucket_are_those_of_the_folder(

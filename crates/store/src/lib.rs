@@ -12,14 +12,18 @@ mod directory;
 mod fault;
 mod files;
 mod folder;
+mod labels;
 mod layout;
 mod listing;
 mod names;
 mod open;
 mod options;
+mod patience;
 mod place;
+mod reach;
 mod remote;
 mod runtime;
+mod shards;
 mod store;
 mod throttle;
 

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blake3::Hasher;
+use hotset_core::Result;
 
 use crate::catalog::{Catalog, hex};
 use crate::directory::Stamp;
@@ -143,6 +144,25 @@ impl Slot {
         file.persist(&self.file)?;
         Ok(())
     }
+}
+
+/// The catalog kept in `slot`, if its origin `holds`, else a new one, which is kept; whether it was kept.
+pub(crate) fn kept_or(
+    slot: Option<Slot>,
+    holds: impl FnOnce(&Origin) -> bool,
+    progress: &mut dyn FnMut(u64),
+    list: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Listing>,
+) -> Result<(Catalog, bool)> {
+    if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(holds)) {
+        progress(catalog.len() as u64);
+        return Ok((catalog, true));
+    }
+    let began = SystemTime::now();
+    let listing = list(progress)?;
+    if let Some(slot) = slot {
+        slot.save(&listing, began);
+    }
+    Ok((listing.catalog, false))
 }
 
 /// Seconds since 1970.

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use blake3::Hasher;
 use hotset_core::Result;
 
 use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
-use crate::files::Files;
-use crate::folder;
 use crate::layout::{Layout, Selection};
-use crate::listing::{Listing, Origin, Question, Slot, seconds};
+use crate::listing::{Origin, Question, Slot, kept_or};
 use crate::options::Options;
-use crate::place::{Place, refuse};
-use crate::remote::{self, Remote, is_credential};
+use crate::place::Place;
+use crate::reach::Reach;
+use crate::remote::is_credential;
+use crate::shards::Shards;
 use crate::store::Store;
 use crate::throttle::Throttled;
 
@@ -28,8 +27,13 @@ pub struct Request {
     pub place: String,
     /// How files become samples.
     pub layout: Layout,
-    /// The file name extensions to take; empty: the layout's own.
+    /// The file name extensions to take; empty: the layout's own. For shards the parts of a sample, in order.
     pub extensions: Vec<String>,
+    /// Where a shard's labels are: a member like `cls`, a field of one like `json:label`, or `none`; empty: `cls`
+    /// where there is one.
+    pub label: String,
+    /// Where a manifest's keys lie; empty: beside the manifest.
+    pub root: String,
     /// Settings of the store, like `throttle.latency`.
     pub storage_options: BTreeMap<String, String>,
 }
@@ -53,33 +57,24 @@ pub struct Opened {
 /// then how many samples were found.
 pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
     let options = Options::parse(&request.storage_options)?;
-    let selection = Selection::new(request.layout, &request.extensions)?;
-    let place = Place::resolve(&request.place)?;
-    let slot = listings.map(|listings| Slot::new(listings, question(&place, &selection)));
-    let (catalog, cached, store): (_, _, Box<dyn Store>) = match &place {
-        Place::Directory(path) => {
-            options.local()?;
-            let root = Path::new(path);
-            let files = Files::open(root).map_err(|error| refuse(root, &error))?;
-            let holds = |origin: &Origin| origin.directories_hold(root);
-            let (catalog, cached) =
-                kept_or(slot, holds, progress, |progress| folder::list(root, &selection, progress))?;
-            (catalog, cached, Box::new(files))
+    let prepared = Prepared::new(request, &options)?;
+    let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
+    let (catalog, cached) = match &prepared {
+        Prepared::Tree { reach, selection, .. } => {
+            let holds = |origin: &Origin| reach.holds(origin, options.max_age);
+            kept_or(slot, holds, progress, |progress| reach.list(selection, progress))?
         }
-        Place::Remote(address) => {
-            let remote = Remote::open(address.clone(), &options.client)?;
-            let holds = |origin: &Origin| fresh(origin, options.max_age, SystemTime::now());
-            let (catalog, cached) =
-                kept_or(slot, holds, progress, |progress| remote::list(&remote, &selection, progress))?;
-            (catalog, cached, Box::new(remote))
+        Prepared::Shards(shards) => {
+            let holds = |origin: &Origin| origin.objects == shards.objects;
+            kept_or(slot, holds, progress, |progress| shards.index(progress))?
         }
     };
-    let place = place.shown();
+    let place = prepared.question().place;
     tracing::info!(place, samples = catalog.len(), bytes = catalog.bytes(), cached, "opened");
     Ok(Opened {
         identity: identity(&catalog, &place, &request.storage_options),
         catalog: Arc::new(catalog),
-        store: wrap(store, &options),
+        store: wrap(Box::new(prepared.into_reach()), &options),
         cached,
         place,
     })
@@ -88,48 +83,52 @@ pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut
 /// Drops the kept listing of a dataset, after a read found that its data changed. What cannot be opened at
 /// all has no listing that would be used.
 pub fn forget(listings: &Path, request: &Request) {
-    if let (Ok(place), Ok(selection)) =
-        (Place::resolve(&request.place), Selection::new(request.layout, &request.extensions))
-    {
-        Slot::new(listings, question(&place, &selection)).forget();
+    let prepared =
+        Options::parse(&request.storage_options).and_then(|options| Prepared::new(request, &options));
+    if let Ok(prepared) = prepared {
+        Slot::new(listings, prepared.question()).forget();
     }
 }
 
-fn question(place: &Place, selection: &Selection) -> Question {
-    let details = selection.extensions.clone();
-    Question { place: place.shown(), layout: selection.layout.name(), details }
+/// A dataset that is found and not listed yet.
+enum Prepared {
+    /// Files or objects, one for each sample.
+    Tree { place: String, selection: Selection, reach: Reach },
+    /// Tar files with many samples each.
+    Shards(Shards),
 }
 
-/// The catalog kept in `slot`, if its origin `holds`, else a new one, which is kept; whether it was kept.
-fn kept_or(
-    slot: Option<Slot>,
-    holds: impl FnOnce(&Origin) -> bool,
-    progress: &mut dyn FnMut(u64),
-    list: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Listing>,
-) -> Result<(Catalog, bool)> {
-    if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(holds)) {
-        progress(catalog.len() as u64);
-        return Ok((catalog, true));
+impl Prepared {
+    fn new(request: &Request, options: &Options) -> Result<Self> {
+        match request.layout {
+            Layout::Images | Layout::Files => {
+                let selection = Selection::new(request.layout, &request.extensions)?;
+                let place = Place::resolve(&request.place)?;
+                let reach = Reach::open(&place, options)?;
+                Ok(Self::Tree { place: place.shown(), selection, reach })
+            }
+            Layout::Shards => {
+                Shards::find(&request.place, &request.extensions, &request.label, options).map(Self::Shards)
+            }
+        }
     }
-    let began = SystemTime::now();
-    let listing = list(progress)?;
-    if let Some(slot) = slot {
-        slot.save(&listing, began);
-    }
-    Ok((listing.catalog, false))
-}
 
-/// Whether the listing of an object store is young enough to be trusted.
-fn fresh(origin: &Origin, max_age: Duration, now: SystemTime) -> bool {
-    let age = seconds(now).checked_sub(origin.listed);
-    let fresh = age.is_some_and(|age| Duration::from_secs(age) < max_age);
-    if fresh {
-        tracing::info!(
-            age,
-            "a kept listing is used; set `listing.max_age` to `0s` in `storage_options` to list anew"
-        );
+    fn question(&self) -> Question {
+        match self {
+            Self::Tree { place, selection, .. } => {
+                let details = selection.extensions.clone();
+                Question { place: place.clone(), layout: selection.layout.name(), details }
+            }
+            Self::Shards(shards) => shards.question(),
+        }
     }
-    fresh
+
+    fn into_reach(self) -> Reach {
+        match self {
+            Self::Tree { reach, .. } => reach,
+            Self::Shards(shards) => shards.reach,
+        }
+    }
 }
 
 /// Faults lie below the throttle: in a store that is slow a failure is slow too.

@@ -41,6 +41,8 @@ fn request(root: &Path, options: &[(&str, &str)]) -> Request {
         place: root.display().to_string(),
         layout: Layout::Files,
         extensions: Vec::new(),
+        label: String::new(),
+        root: String::new(),
         storage_options: options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
     }
 }

@@ -42,6 +42,8 @@ fn request(server: &Scripted, layout: Layout, options: &[(&str, &str)]) -> Reque
         place: "s3://bucket/train".into(),
         layout,
         extensions: Vec::new(),
+        label: String::new(),
+        root: String::new(),
         storage_options: options.map(|(name, value)| (name.to_string(), value.to_string())).collect(),
     }
 }

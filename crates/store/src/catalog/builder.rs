@@ -192,6 +192,27 @@ impl Builder {
         Ok(())
     }
 
+    /// Says what labels mean that were pushed one by one as they came up: label `n` is the class `names[n]`.
+    /// Classes are then numbered in the order of their names.
+    pub fn name_classes(&mut self, names: Vec<String>) -> Result<()> {
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_by(|a, b| names[*a].cmp(&names[*b]));
+        let mut rank = vec![0i32; names.len()];
+        for (number, &label) in order.iter().enumerate() {
+            rank[label] = i32::try_from(number).map_err(|_| Error::invalid("there are too many classes"))?;
+        }
+        for label in self.catalog.labels.iter_mut().flatten() {
+            let renamed = usize::try_from(*label).ok().and_then(|label| rank.get(label));
+            *label = *renamed.ok_or_else(|| Error::internal(format!("label `{label}` has no name")))?;
+        }
+        for &label in &order {
+            let name = &names[label];
+            self.hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        }
+        self.catalog.classes = order.into_iter().map(|label| names[label].clone()).collect();
+        Ok(())
+    }
+
     /// The catalog of what was pushed.
     pub fn finish(self) -> Catalog {
         let mut catalog = self.catalog;
