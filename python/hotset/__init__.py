@@ -18,6 +18,7 @@ from ._core import Client, __version__
 from .dataset import Dataset
 from .errors import ChangedError, Error, InternalError, InvalidError, LostError, UnavailableError
 from .images import ImageFolder
+from .manifest import Manifest
 from .server import connect
 from .shards import Shards
 
@@ -33,6 +34,7 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "LostError",
+    "Manifest",
     "Sampler",
     "Shards",
     "UnavailableError",

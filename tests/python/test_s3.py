@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import hotset
 import pytest
 from bucket import Bucket
 from torch.utils.data import DataLoader
-from trees import digest, labelled_files, tar_shards
+from trees import content, digest, labelled_files, tar_shards
 
 EPOCHS = 2
 FAULTS = {"fault.seed": "3", "fault.rate": "0.03", "fault.stall": "0.02", "fault.stall_for": "20ms"}
@@ -189,6 +192,44 @@ def test_credentials_may_come_from_the_environment_of_a_private_server(
         monkeypatch.setenv(name.upper(), value)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     assert hotset.Dataset(bucket.url("environment"))[0] == b"a"
+
+
+def test_a_manifest_on_disk_names_objects_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        bucket.put(f"named/deep/{name}", name.encode() * 10)
+    (tmp_path / "train.csv").write_text(
+        f"key,label,offset,length\ndeep/b,1,,\ndeep/a,0,2,3\n{bucket.url('named/deep/a')},0,,10\n"
+    )
+    train = hotset.Manifest(
+        tmp_path / "train.csv", root=bucket.url("named"), cache=0, storage_options=bucket.options
+    )
+    assert list(train) == [(b"b" * 10, 1), (b"aaa", 0), (b"a" * 10, 0)]  # type: ignore[call-overload]
+    bucket.put("named/table.jsonl", b'{"key": "deep/a"}')
+    there = hotset.Manifest(bucket.url("named/table.jsonl"), storage_options=bucket.options)
+    assert there[0] == b"a" * 10
+    # What was looked at is compared by its version, what was not by its length.
+    bucket.put("named/deep/b", b"B" * 10)
+    bucket.put("named/deep/a", b"short")
+    for number, says in ((0, "was written since"), (2, "`5` bytes long")):
+        with pytest.raises(hotset.ChangedError, match=says):
+            train[number]
+
+
+def test_a_store_that_stalls_and_comes_back_costs_time_and_nothing_else(bucket: Bucket) -> None:
+    for number in range(8):
+        bucket.put(f"stalling/{number}", content(str(number), 2_000))
+    options = {**bucket.options, "timeout": "500ms"}
+    dataset = hotset.Dataset(bucket.url("stalling"), cache=0, storage_options=options)
+    assert dataset[0] == content("0", 2_000)
+    os.kill(bucket.process.pid, signal.SIGSTOP)
+    waking = threading.Timer(3.0, os.kill, (bucket.process.pid, signal.SIGCONT))
+    waking.start()
+    try:
+        assert dataset.__getitems__(range(8)) == [content(str(number), 2_000) for number in range(8)]
+    finally:
+        waking.join()
+    stats = dataset.stats()["unplanned"]
+    assert stats["storage_requests"] > stats["storage_reads"] == 9
 
 
 def test_wrong_credentials_buckets_and_options_are_named(bucket: Bucket) -> None:

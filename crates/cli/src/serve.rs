@@ -126,6 +126,9 @@ impl Serve {
 fn end_at_a_panic() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if hotset_store::panic_is_contained() {
+            return;
+        }
         usual(panic);
         std::process::abort();
     }));

@@ -27,7 +27,7 @@ pub(crate) fn list(root: &Path, selection: &Selection, tell: &mut dyn FnMut(u64)
     let mut walk = Walk { root, selection, ancestors: Vec::new(), directories: Vec::new() };
     let catalog = match selection.layout {
         Layout::Images => walk.images(&mut progress)?,
-        Layout::Files | Layout::Shards => walk.files(&mut progress)?,
+        Layout::Files | Layout::Shards | Layout::Manifest => walk.files(&mut progress)?,
     };
     (progress.tell)(catalog.len() as u64);
     let origin = Origin { directories: walk.directories, ..Origin::default() };

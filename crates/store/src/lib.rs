@@ -8,6 +8,8 @@
 
 mod binary;
 pub mod catalog;
+#[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "only Parquet needs it"))]
+mod contained;
 mod directory;
 mod fault;
 mod files;
@@ -15,6 +17,7 @@ mod folder;
 mod labels;
 mod layout;
 mod listing;
+mod manifest;
 mod names;
 mod open;
 mod options;
@@ -24,10 +27,12 @@ mod reach;
 mod remote;
 mod runtime;
 mod shards;
+mod side_by_side;
 mod store;
 mod throttle;
 
 pub use catalog::Catalog;
+pub use contained::panic_is_contained;
 pub use layout::Layout;
 pub use open::{Opened, Request, forget, open};
 pub use store::{Location, Look, ReadError, Store, UNKNOWN};

@@ -11,6 +11,7 @@ use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
 use crate::layout::{Layout, Selection};
 use crate::listing::{Origin, Question, Slot, kept_or};
+use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::place::Place;
 use crate::reach::Reach;
@@ -68,6 +69,10 @@ pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut
             let holds = |origin: &Origin| origin.objects == shards.objects;
             kept_or(slot, holds, progress, |progress| shards.index(progress))?
         }
+        Prepared::Manifest(manifest) => {
+            let holds = |origin: &Origin| manifest.holds(origin);
+            kept_or(slot, holds, progress, |progress| manifest.list(progress))?
+        }
     };
     let place = prepared.question().place;
     tracing::info!(place, samples = catalog.len(), bytes = catalog.bytes(), cached, "opened");
@@ -96,6 +101,8 @@ enum Prepared {
     Tree { place: String, selection: Selection, reach: Reach },
     /// Tar files with many samples each.
     Shards(Shards),
+    /// What a table names.
+    Manifest(Manifest),
 }
 
 impl Prepared {
@@ -110,6 +117,9 @@ impl Prepared {
             Layout::Shards => {
                 Shards::find(&request.place, &request.extensions, &request.label, options).map(Self::Shards)
             }
+            Layout::Manifest => {
+                Manifest::find(&request.place, &request.root, &request.label, options).map(Self::Manifest)
+            }
         }
     }
 
@@ -120,6 +130,7 @@ impl Prepared {
                 Question { place: place.clone(), layout: selection.layout.name(), details }
             }
             Self::Shards(shards) => shards.question(),
+            Self::Manifest(manifest) => manifest.question(),
         }
     }
 
@@ -127,6 +138,7 @@ impl Prepared {
         match self {
             Self::Tree { reach, .. } => reach,
             Self::Shards(shards) => shards.reach,
+            Self::Manifest(manifest) => manifest.reach,
         }
     }
 }

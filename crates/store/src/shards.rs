@@ -12,9 +12,6 @@ mod plan;
 mod tar;
 mod window;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
-
 use hotset_core::{Error, Result};
 
 use crate::catalog::{Builder, Catalog, Sample, Shape};
@@ -25,12 +22,10 @@ use crate::options::Options;
 use crate::patience::named;
 use crate::place::Place;
 use crate::reach::Reach;
+use crate::side_by_side::side_by_side;
 use crate::store::{Look, Objects, ReadError};
 use member::Found;
 use plan::Plan;
-
-/// Shards looked at or indexed at a time.
-const AT_ONCE: usize = 16;
 
 /// Shards that are found and not indexed yet.
 pub(crate) struct Shards {
@@ -152,52 +147,6 @@ fn look(reach: &Reach, names: &[String], place: &str) -> Result<Vec<Object>> {
         Ok(())
     })?;
     Ok(objects)
-}
-
-/// Does `work` for all of `count` numbers, some at a time, and hands the outcomes on in their order.
-fn side_by_side<T: Send>(
-    count: usize,
-    work: &(dyn Fn(usize) -> Result<T> + Sync),
-    mut take: impl FnMut(usize, T) -> Result<()>,
-) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
-    // A worker waits for room here, so that what is ahead of its turn stays little.
-    let (sender, receiver) = mpsc::sync_channel(AT_ONCE);
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(count) {
-            let sender = sender.clone();
-            let (next, stop) = (&next, &stop);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count || sender.send((number, work(number))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut early: std::collections::BTreeMap<usize, T> = std::collections::BTreeMap::new();
-        let mut turn = 0;
-        let mut outcome = Ok(());
-        for (number, done) in &receiver {
-            outcome = done.and_then(|done| {
-                early.insert(number, done);
-                while let Some(done) = early.remove(&turn) {
-                    take(turn, done)?;
-                    turn += 1;
-                }
-                Ok(())
-            });
-            if outcome.is_err() {
-                stop.store(true, Ordering::Relaxed);
-                break;
-            }
-        }
-        drop(receiver);
-        outcome
-    })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(
     let walk = Walk { remote, selection, seen: Cell::new(0) };
     let catalog = match selection.layout {
         Layout::Images => remote.runtime.block_on(walk.images(tell))?,
-        Layout::Files | Layout::Shards => remote.runtime.block_on(walk.files(tell))?,
+        Layout::Files | Layout::Shards | Layout::Manifest => remote.runtime.block_on(walk.files(tell))?,
     };
     tell(catalog.len() as u64);
     Ok(Listing { catalog, origin: Origin { listed, ..Origin::default() } })
