@@ -1,9 +1,9 @@
 """What a catalog of 1.28 million keys costs, beside the bare listing of them.
 
-A small server on loopback speaks enough S3 to list 1,000 classes of 1,280 keys, its pages made before the clock
-starts. The bare listing fetches the same pages, as many at a time, and drops them. Then Hotset lists them into a
-catalog, and opens it again from the listing it kept. Requests and samples are asserted. Half the keys are listed
-too, to show that nothing grows faster than the keys.
+A small server on loopback speaks enough S3 to list 1,000 classes of 1,280 keys, its pages made before the
+clock starts. The bare listing fetches the same pages, as many at a time, and drops them. Then Hotset lists
+them into a catalog, and opens it again from the listing it kept. Requests and samples are asserted. Half the
+keys are listed too, to show that nothing grows faster than the keys.
 
     python benches/listing.py
 """
@@ -23,7 +23,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import hotset
-
 from miss_path import served
 from sources import UntrueError, isolate
 
@@ -39,7 +38,7 @@ class Pages(BaseHTTPRequestHandler):
     pages: dict[str, bytes]
     asked = 0
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
         if self.path == "/asked":
             body = str(Pages.asked).encode()
@@ -66,11 +65,15 @@ def made(classes: int, each: int) -> dict[str, bytes]:
         for start in range(0, each, PAGE):
             numbers = range(start, min(start + PAGE, each))
             keys = "".join(
-                f"<Contents><Key>{prefix}{name}_{10_026 + number}.JPEG</Key>{STAMP}<ETag>\"{number:032x}\"</ETag>"
-                f"<Size>110000</Size></Contents>"
+                f"<Contents><Key>{prefix}{name}_{10_026 + number}.JPEG</Key>{STAMP}"
+                f'<ETag>"{number:032x}"</ETag><Size>110000</Size></Contents>'
                 for number in numbers
             )
-            more = "" if numbers.stop == each else f"<NextContinuationToken>{numbers.stop}</NextContinuationToken>"
+            more = (
+                ""
+                if numbers.stop == each
+                else f"<NextContinuationToken>{numbers.stop}</NextContinuationToken>"
+            )
             token = str(start) if start else ""
             pages[prefix + token] = f"<ListBucketResult>{more}{keys}</ListBucketResult>".encode()
     return pages
@@ -152,7 +155,9 @@ def measure(folder: Path, classes: int, each: int) -> None:
             again = hotset.ImageFolder("s3://bucket/train", loader=bytes, cache=0, storage_options=options)
             kept = time.perf_counter() - began
             if (len(train), len(again), requests, asked(port)) != (samples, samples, pages + 1, 0):
-                raise UntrueError(f"{len(train)} and {len(again)} samples, {requests} requests for {pages} pages")
+                raise UntrueError(
+                    f"{len(train)} and {len(again)} samples, {requests} requests for {pages} pages"
+                )
             train.close()
             again.close()
             first_look.close()
@@ -166,7 +171,9 @@ def measure(folder: Path, classes: int, each: int) -> None:
 
 def main() -> None:
     """Measures, and prints one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--each", type=int, default=1_280)
@@ -174,7 +181,9 @@ def main() -> None:
     if arguments.store:
         store(*arguments.store)
         return
-    print("      keys   pages  bare listing    Hotset  from disk   memory     peak   (a sample, of the server)")
+    print(
+        "      keys   pages  bare listing    Hotset  from disk   memory     peak   (a sample, of the server)"
+    )
     for classes in (arguments.classes // 2, arguments.classes):
         with tempfile.TemporaryDirectory(prefix="hs-list-") as top:
             isolate(Path(top))

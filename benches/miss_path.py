@@ -1,8 +1,9 @@
 """How close a miss-only epoch comes to what its store can do.
 
 The store is local files behind a throttle that answers every read after a fixed latency and works on a fixed
-number of requests at a time, so its own limit is known: requests / latency. Nothing is kept (`cache=0`), so every
-serving is a read. Counts are asserted: each sample read once, none hit, and never more reads in flight than set.
+number of requests at a time, so its own limit is known: requests / latency. Nothing is kept (`cache=0`), so
+every serving is a read. Counts are asserted: each sample read once, none hit, and never more reads in flight
+than set.
 
     python benches/miss_path.py                  # 5 ms, 64 requests
     python benches/miss_path.py --repeat 5 --samples 64000
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import hotset
-
 from sources import WAIT, Samples, UntrueError, isolate
 
 BATCH = 256
@@ -55,7 +55,9 @@ class Watch:
 
 def main() -> None:
     """Measures, and prints one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=40_000)
     parser.add_argument("--size", type=int, default=1_500)
     parser.add_argument("--latency", type=float, default=5.0, help="milliseconds")
@@ -73,16 +75,30 @@ def main() -> None:
     print(f"{arguments.samples:,} samples of {arguments.size:,} bytes, {arguments.latency:g} ms, ", end="")
     print(f"{arguments.requests} requests at a time; every sample read exactly once")
     print(f"  the store's own limit  {limit:10,.0f} reads/s")
-    print(f"  Hotset, miss only      {statistics.median(rates):10,.0f} reads/s  (median of {len(rates)}; ", end="")
+    print(
+        f"  Hotset, miss only      {statistics.median(rates):10,.0f} reads/s  (median of {len(rates)}; ",
+        end="",
+    )
     print(f"{min(rates):,.0f} to {max(rates):,.0f})  {statistics.median(rates) / limit:.1%} of the limit")
-    print(f"  reads in flight        {max(most for _, most in measured):10,d} at most, {arguments.requests} set")
+    print(
+        f"  reads in flight        {max(most for _, most in measured):10,d} at most, {arguments.requests} set"
+    )
 
 
 @contextmanager
 def served(folder: Path, concurrency: int) -> Iterator[None]:
     """A server with that many reads in flight, ended at the end."""
     socket = folder / "run" / "server.sock"
-    command = [sys.executable, "-m", "hotset", "serve", "--socket", str(socket), "--concurrency", str(concurrency)]
+    command = [
+        sys.executable,
+        "-m",
+        "hotset",
+        "serve",
+        "--socket",
+        str(socket),
+        "--concurrency",
+        str(concurrency),
+    ]
     process = subprocess.Popen([*command, "--log", "warn"], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         end = time.monotonic() + 20
@@ -123,7 +139,13 @@ def check(stats: dict[str, Any], samples: int, distinct: int, most: int, request
     """Fails unless every sample was read once, none was hit, and the limit held."""
     counted = stats["epochs"][0]
     found = {name: counted[name] for name in ("served", "hit", "single", "storage_reads", "storage_requests")}
-    expected = {"served": samples, "hit": 0, "single": samples, "storage_reads": samples, "storage_requests": samples}
+    expected = {
+        "served": samples,
+        "hit": 0,
+        "single": samples,
+        "storage_reads": samples,
+        "storage_requests": samples,
+    }
     if found != expected or distinct != samples:
         raise UntrueError(f"{distinct} distinct samples, counted {found}, expected {expected}")
     if most > requests:

@@ -1,4 +1,4 @@
-"""Samples of one or several parts, each with a label of its own: what `Shards` and `Manifest` have in common."""
+"""Samples of one or several parts, each with a label: what `Shards` and `Manifest` have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .source import Batch
 
 
 class Labelled(Dataset):
-    """Samples as `(sample, label)`, or as the sample alone where there are no labels; the id last if asked for."""
+    """Samples as `(sample, label)`, or alone where there are no labels; the id comes last if asked for."""
 
     @property
     def classes(self) -> list[str]:
@@ -34,7 +34,10 @@ class Labelled(Dataset):
         for at, (number, view) in enumerate(zip(ids, views, strict=True)):
             if width:
                 spans = places[at * width : (at + 1) * width]
-                pieces = [view[begin : begin + length] for begin, length in zip(spans[::2], spans[1::2], strict=True)]
+                pieces = [
+                    view[begin : begin + length]
+                    for begin, length in zip(spans[::2], spans[1::2], strict=True)
+                ]
             else:
                 pieces = [view]
             sample = self._made(number, view, pieces)

@@ -14,12 +14,12 @@ from .source import Progress
 class Manifest(Labelled):
     """The samples of a table, in its order: whole files or objects, or parts of them.
 
-    - `table`: a `.csv` with a head, a `.jsonl` or a `.parquet`, on disk or in a store. Columns: `key` (or `path`, or
-      `file`), and if they are there a label, `offset` and `length`. With `length` an object in a store is not
-      looked at before it is read, which saves a request for each.
+    - `table`: a `.csv` with a head, a `.jsonl` or a `.parquet`, on disk or in a store. Columns: `key` (or
+      `path`, or `file`), and if they are there a label, `offset` and `length`. With `length` an object in a
+      store is not looked at before it is read, which saves a request for each.
     - `root`: the directory or prefix that keys lie below; without it the one that the table lies in.
-    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are numbers, or
-      names of classes.
+    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are
+      numbers, or names of classes.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
     `with_ids=True`, and without a label in tables that have none.

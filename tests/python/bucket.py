@@ -95,7 +95,8 @@ class Bucket:
         files = [path for path in sorted(root.rglob("*")) if path.is_file()]
         with ThreadPoolExecutor(8) as pool:
             puts = [
-                pool.submit(self.put, f"{prefix}/{path.relative_to(root)}", path.read_bytes()) for path in files
+                pool.submit(self.put, f"{prefix}/{path.relative_to(root)}", path.read_bytes())
+                for path in files
             ]
             for put in puts:
                 put.result()
@@ -130,7 +131,9 @@ class Bucket:
         key = f"AWS4{SECRET}".encode()
         for part in (day, REGION, "s3", "aws4_request", f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"):
             key = hmac.digest(key, part.encode(), "sha256")
-        authorization = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={signed}, Signature={key.hex()}"
+        authorization = (
+            f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={signed}, Signature={key.hex()}"
+        )
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request(

@@ -61,7 +61,9 @@ def test_an_image_folder_in_a_bucket_is_right_under_six_workers_eviction_and_fau
     stats = train.stats()
     epochs = stats["epochs"][:EPOCHS]
     assert [epoch["served"] for epoch in epochs] == [len(truth)] * EPOCHS
-    assert sum(epoch["storage_requests"] for epoch in epochs) > sum(epoch["storage_reads"] for epoch in epochs)
+    assert sum(epoch["storage_requests"] for epoch in epochs) > sum(
+        epoch["storage_reads"] for epoch in epochs
+    )
     assert stats["server"]["reads_in_flight"] <= stats["server"]["concurrency"]
 
 
@@ -94,25 +96,33 @@ def test_tar_shards_in_a_bucket_are_right_under_six_workers_eviction_and_faults(
     }
 
 
-def test_order_classes_and_labels_in_a_bucket_are_those_of_the_folder(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_order_classes_and_labels_in_a_bucket_are_those_of_the_folder(bucket: Bucket, tmp_path: Path) -> None:
     root = tmp_path / "awkward"
-    for name in ("b/10.png", "b/9.png", "b/a-b/c.png", "b/a/z.png", "b/a b.png", "B/1.jpg", "ä/ü 1.png", "b/x.txt"):
+    for name in (
+        "b/10.png",
+        "b/9.png",
+        "b/a-b/c.png",
+        "b/a/z.png",
+        "b/a b.png",
+        "B/1.jpg",
+        "ä/ü 1.png",
+        "b/x.txt",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(name.encode())
     bucket.put_tree(root, "some where/awkward")
     here = hotset.ImageFolder(root, loader=bytes)
-    there = hotset.ImageFolder(
-        bucket.url("some where/awkward"), loader=bytes, storage_options=bucket.options
-    )
+    there = hotset.ImageFolder(bucket.url("some where/awkward"), loader=bytes, storage_options=bucket.options)
     assert there.classes == here.classes
     assert there.targets == here.targets
-    assert [there.key(number) for number in range(len(there))] == [here.key(number) for number in range(len(here))]
+    assert [there.key(number) for number in range(len(there))] == [
+        here.key(number) for number in range(len(here))
+    ]
     assert there.__getitems__(range(len(there))) == here.__getitems__(range(len(here)))
     assert there.samples[0][0].startswith(f"s3://{bucket.name}/some where/awkward/")
-    files, listed = hotset.Dataset(root), hotset.Dataset(
-        bucket.url("some where/awkward/"), storage_options=bucket.options
+    files, listed = (
+        hotset.Dataset(root),
+        hotset.Dataset(bucket.url("some where/awkward/"), storage_options=bucket.options),
     )
     assert list(listed) == list(files)  # type: ignore[call-overload]
 
@@ -234,7 +244,7 @@ def test_a_store_that_stalls_and_comes_back_costs_time_and_nothing_else(bucket: 
 
 def test_wrong_credentials_buckets_and_options_are_named(bucket: Bucket) -> None:
     good = bucket.options
-    with pytest.raises(hotset.InvalidError, match="does not let us list.*storage_options"):
+    with pytest.raises(hotset.InvalidError, match=r"does not let us list.*storage_options"):
         hotset.Dataset(bucket.url("train"), storage_options={**good, "aws_secret_access_key": "wrong"})
     with pytest.raises(hotset.InvalidError, match="no files below `s3://data/nothing`"):
         hotset.Dataset(bucket.url("nothing"), storage_options=good)

@@ -58,7 +58,7 @@ def labelled_files(place: Path, count: int, *, largest: int = 40_000) -> dict[in
 
 
 def tar_shards(place: Path, *, shards: int, samples: int) -> dict[int, tuple[str, str, int]]:
-    """`shards` tar files of `samples` each below `place`: digests of `json` and `jpg`, and the label, of every id."""
+    """`shards` tar files of `samples` each: the digests of `json` and `jpg`, and the label, of every id."""
     draw = random.Random(shards)
     place.mkdir(parents=True)
     truth: dict[int, tuple[str, str, int]] = {}
