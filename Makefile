@@ -41,6 +41,11 @@ wheel: .venv/.wheel ## Build the Python wheel into dist/ and install it into .ve
 bench: .venv/.wheel .venv/.bench redis ## Measure the hit path beside the page cache and Redis
 	$(BIN)/python benches/hit_path.py $(ARGS)
 
+.PHONY: bench-store
+bench-store: .venv/.wheel ## Measure a miss-only epoch and a listing of 1.28 million keys beside their limits
+	$(BIN)/python benches/miss_path.py
+	$(BIN)/python benches/listing.py
+
 ##@ Develop
 
 .PHONY: test
@@ -81,7 +86,7 @@ clean: ## Remove everything that was built, downloaded or measured
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- the environment -------------------------------------------------------------------------------------
 
@@ -107,9 +112,10 @@ help: ## Show this list
 	fi
 	@touch $@
 
-.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt
+.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt requirements/s3.txt
 	@echo "installing what build and tests need"
 	@$(INSTALL) -r requirements/build.txt -r requirements/test.txt
+	@$(INSTALL) --no-deps -r requirements/s3.txt
 	@touch $@
 
 .venv/.demo .venv/.bench: .venv/.%: requirements/%.txt requirements/test.txt .venv/.requirements

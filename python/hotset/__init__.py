@@ -18,7 +18,9 @@ from ._core import Client, __version__
 from .dataset import Dataset
 from .errors import ChangedError, Error, InternalError, InvalidError, LostError, UnavailableError
 from .images import ImageFolder
+from .manifest import Manifest
 from .server import connect
+from .shards import Shards
 
 if TYPE_CHECKING:
     from .sampler import Sampler
@@ -32,7 +34,9 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "LostError",
+    "Manifest",
     "Sampler",
+    "Shards",
     "UnavailableError",
     "__version__",
     "connect",

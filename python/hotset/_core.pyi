@@ -30,6 +30,8 @@ class Client:
         storage_options: dict[str, str] | None = None,
         progress: Callable[[str, int], None] | None = None,
         expect: str = ...,
+        label: str = ...,
+        root: str = ...,
         wait: float,
     ) -> dict[str, Any]:
         """The fields of `DatasetOpened`, as a dict.
@@ -97,6 +99,9 @@ class Batch:
     @property
     def labels(self) -> list[int]:
         """Empty when the dataset has no labels."""
+    @property
+    def parts(self) -> list[int]:
+        """Begin and length of every part of every sample; empty unless samples have several parts."""
 
 @final
 class Catalog:
@@ -110,12 +115,16 @@ class Catalog:
         extensions: Sequence[str] = ...,
         storage_options: dict[str, str] | None = None,
         progress: Callable[[str, int], None] | None = None,
+        label: str = ...,
+        root: str = ...,
     ) -> Self: ...
     def __len__(self) -> int: ...
     def info(self) -> dict[str, Any]:
         """As `Client.open_dataset` answers."""
     def read(self, sample: int) -> bytes:
         """The bytes of one sample, read from the store (throttled as `storage_options` says)."""
+    def parts(self, sample: int) -> list[int]:
+        """Begin and length of every part of a sample; empty unless there are several."""
     def label(self, sample: int) -> int | None: ...
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]: ...
 

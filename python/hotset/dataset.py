@@ -78,9 +78,11 @@ class Dataset(Base):
         wait: float,
         storage_options: Mapping[str, str] | None,
         progress: Progress | None,
+        label: str = "",
+        root: str | os.PathLike[str] = "",
     ) -> Source:
         _close_dropped()
-        listing = listed(place, layout, extensions, storage_options)
+        listing = listed(place, layout, extensions, storage_options, label, root)
         text, wait = cache_text(cache), deadline.judged(wait)
         settings = Settings.read()
         source: Source

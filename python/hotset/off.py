@@ -7,6 +7,7 @@ served as `uniform`, which is said once.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from .source import KEPT, SAMPLE_MASK, Catalog, Listing, Plan, Progress, Scheme
 _log = logging.getLogger(__name__)
 _said = False
 
+_inherited: list[_core.Catalog] = []
+"""Listings of the process that forked this one. The threads behind an object store are not inherited, so they
+cannot be used here, nor ended."""
+
 
 class Direct:
     """Answers a dataset from its store."""
@@ -28,6 +33,7 @@ class Direct:
         self._scheme = KEPT
         self._ranks = Ranks()
         self._native: _core.Catalog | None = None
+        self._pid = os.getpid()
         self._catalog: Catalog | None = None
         self._catalog = Catalog.of(self._listed(progress).info())
 
@@ -48,7 +54,9 @@ class Direct:
         samples = [index & SAMPLE_MASK for index in indices]
         labels = [listed.label(sample) for sample in samples] if self.catalog.labelled else []
         return Read(
-            [listed.read(sample) for sample in samples], [label for label in labels if label is not None]
+            [listed.read(sample) for sample in samples],
+            [label for label in labels if label is not None],
+            [place for sample in samples for place in listed.parts(sample)],
         )
 
     def plan(self, epoch: int, start: int) -> Plan:
@@ -71,12 +79,19 @@ class Direct:
         self._native = None
 
     def _listed(self, progress: Progress | None = None) -> _core.Catalog:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            if self._native is not None and "://" in self._listing.place + self._listing.root:
+                _inherited.append(self._native)
+                self._native = None
         if self._native is None:
             native = _core.Catalog(
                 self._listing.place,
                 layout=self._listing.layout,
                 extensions=self._listing.extensions,
                 storage_options=self._listing.storage_options,
+                label=self._listing.label,
+                root=self._listing.root,
                 progress=progress,
             )
             if self._catalog is not None and native.info()["dataset"] != self._catalog.dataset:
@@ -93,9 +108,10 @@ class Direct:
 class Read:
     """Samples that were read from the store."""
 
-    def __init__(self, samples: list[bytes], labels: list[int]) -> None:
+    def __init__(self, samples: list[bytes], labels: list[int], parts: list[int]) -> None:
         self._samples = samples
         self.labels = labels
+        self.parts = parts
 
     def __len__(self) -> int:
         return len(self._samples)

@@ -167,6 +167,8 @@ class Served:
                 layout=listing.layout,
                 extensions=listing.extensions,
                 storage_options=listing.storage_options,
+                label=listing.label,
+                root=listing.root,
                 progress=progress,
                 expect=expect,
                 wait=left,

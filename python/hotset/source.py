@@ -31,6 +31,10 @@ class Listing:
     layout: str
     extensions: tuple[str, ...]
     storage_options: dict[str, str]
+    label: str = ""
+    """Where labels are, for shards and manifests."""
+    root: str = ""
+    """Where a manifest's keys lie."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Catalog:
     bytes: int
     classes: tuple[str, ...]
     labelled: bool
+    parts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Catalog:
@@ -52,6 +57,7 @@ class Catalog:
             bytes=int(fields["bytes"]),
             classes=tuple(fields["classes"]),
             labelled=bool(fields["labelled"]),
+            parts=tuple(fields["parts"]),
         )
 
 
@@ -83,6 +89,8 @@ class Batch(Protocol):
     def bytes(self) -> list[bytes]: ...
     @property
     def labels(self) -> list[int]: ...
+    @property
+    def parts(self) -> list[int]: ...
 
 
 class Plan(Protocol):
@@ -117,16 +125,28 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def listed(
-    place: str | os.PathLike[str], layout: str, extensions: Sequence[str], options: Mapping[str, str] | None
-) -> Listing:
-    """A listing as the user asks for it, with names that mean the same in the server's working directory."""
+def absolute(place: str | os.PathLike[str]) -> str:
+    """A place as it is called in whatever working directory; URLs stay as they are."""
     written = os.fspath(place)
     if written and "://" not in written:
         written = str(Path(written).expanduser().absolute())
+    return written
+
+
+def listed(
+    place: str | os.PathLike[str],
+    layout: str,
+    extensions: Sequence[str],
+    options: Mapping[str, str] | None,
+    label: str = "",
+    root: str | os.PathLike[str] = "",
+) -> Listing:
+    """A listing as the user asks for it, with names that mean the same in the server's working directory."""
     if isinstance(extensions, str):
         raise InvalidError(f"`extensions={extensions!r}`: a sequence is needed, like `({extensions!r},)`")
-    return Listing(written, layout, tuple(extensions), dict(options or {}))
+    return Listing(
+        absolute(place), layout, tuple(extensions), dict(options or {}), label, absolute(root) if root else ""
+    )
 
 
 def cache_text(cache: str | int) -> str:

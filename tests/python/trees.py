@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import random
+import tarfile
 from pathlib import Path
 
 from hotset._core import uniform_plan
@@ -52,3 +55,23 @@ def labelled_files(place: Path, count: int, *, largest: int = 40_000) -> dict[in
         made.append((str(path.relative_to(place)), path, label))
     made.sort()
     return {number: (digest(path.read_bytes()), label) for number, (_, path, label) in enumerate(made)}
+
+
+def tar_shards(place: Path, *, shards: int, samples: int) -> dict[int, tuple[str, str, int]]:
+    """`shards` tar files of `samples` each: the digests of `json` and `jpg`, and the label, of every id."""
+    draw = random.Random(shards)
+    place.mkdir(parents=True)
+    truth: dict[int, tuple[str, str, int]] = {}
+    for shard in range(shards):
+        with tarfile.open(place / f"train-{shard:03d}.tar", "w") as tar:
+            for _ in range(samples):
+                number = len(truth)
+                label = draw.randrange(5)
+                image = content(f"{number}.jpg", draw.randint(1, 30_000))
+                note = json.dumps({"number": number, "label": label}).encode()
+                for extension, data in (("jpg", image), ("cls", str(label).encode()), ("json", note)):
+                    header = tarfile.TarInfo(f"some/{number:06d}.{extension}")
+                    header.size = len(data)
+                    tar.addfile(header, io.BytesIO(data))
+                truth[number] = (digest(note), digest(image), label)
+    return truth

@@ -18,6 +18,8 @@ use crate::settings::{LogFormat, Settings};
 
 /// Reads in flight when nobody says otherwise: enough to hide a few milliseconds of latency.
 const CONCURRENCY: usize = 32;
+/// With pauses of up to two seconds these outlast a store that is away for a minute.
+const RETRIES: u32 = 40;
 
 /// Run one cache for all trainings of this user on this host.
 ///
@@ -40,7 +42,7 @@ pub(crate) struct Serve {
     /// Storage reads in flight at a time [default: 32]
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// How often a read that failed in passing is tried again [default: 5]
+    /// How often a read that failed in passing is tried again, at most two seconds apart [default: 40]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
     /// Seconds for which a job's cache stays after its last process has gone [default: 10]
@@ -123,7 +125,7 @@ impl Serve {
             watch: self.watch.clone(),
             memory: memory.as_deref().map(share_of_machine).transpose()?,
             concurrency: at_least_one(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
-            retries: self.retries.or(file.retries).unwrap_or(5),
+            retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             metrics: self.metrics.or(file.metrics),
             record: self.record.clone().or(file.record),
@@ -144,6 +146,9 @@ impl Serve {
 fn end_at_a_panic() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if hotset_store::panic_is_contained() {
+            return;
+        }
         usual(panic);
         std::process::abort();
     }));

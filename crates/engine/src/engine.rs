@@ -334,9 +334,11 @@ impl State {
     /// What to say of a batch that did not arrive in time.
     fn overdue(&self, items: &[Item], wait: Duration) -> Error {
         let late = items.iter().find(|item| self.pending.contains_key(&item.object));
+        let cause = late.and_then(|item| self.pending.get(&item.object)?.cause.as_deref());
         let error = Error::unavailable(format!(
-            "the store has not delivered it within {:.0} s; look at the storage, or raise `wait`",
-            wait.as_secs_f64()
+            "the store has not delivered it within {:.0} s{}; look at the storage, or raise `wait`",
+            wait.as_secs_f64(),
+            cause.map(|cause| format!(" (last: {cause})")).unwrap_or_default()
         ));
         match late.and_then(|item| self.objects.get(item.object as usize)) {
             Some(object) => {

@@ -292,6 +292,7 @@ impl State {
             lease,
             entries: Vec::with_capacity(items.len()),
             labels: Vec::new(),
+            parts: Vec::new(),
             segments: Vec::new(),
             dropped: Vec::new(),
         };
@@ -310,6 +311,7 @@ impl State {
             {
                 grant.labels.push(label);
             }
+            grant.parts.extend_from_slice(book.catalog.spans(item.id));
             self.count(serial, item, length);
         }
         if let Some(job) = self.jobs.get_mut(&serial)

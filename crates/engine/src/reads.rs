@@ -3,7 +3,8 @@
 //! Each thread takes one queued read at a time, so reads in flight never exceed the pool's size and a slot
 //! in the arena is never outlived by a read that writes to it. Reads that somebody waits for go first, then
 //! reads along plans. Threads start when there is work and end after a while without any. A read that fails
-//! in passing is tried again after a pause that doubles, up to a number of times.
+//! in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
+//! anything again, so this is the one budget there is. Whoever gives up waiting before hears the last cause.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -152,14 +153,19 @@ fn make(shared: &Shared, read: &mut Read) -> (u64, Result<(), ReadError>) {
         match result {
             Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
                 tracing::debug!(id = read.id, requests, %error, "a read failed and is tried again");
+                if let Some(pending) = shared.lock().pending.get_mut(&read.object) {
+                    pending.cause = Some(error.to_string());
+                }
             }
             done => return (requests, done),
         }
         if shared.stopping.load(Ordering::Relaxed) {
             return (requests, Err(ReadError::Transient("the server is stopping".into())));
         }
-        // Spread over half the pause by id, so that reads that failed together do not return together.
-        std::thread::sleep(pause / 2 + pause / 2 * (read.id % 16) / 16);
+        // Spread over half the pause, by id and anew for each attempt, so that reads that failed together do not
+        // return together.
+        let jitter = read.id.wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
+        std::thread::sleep(pause / 2 + pause / 2 * jitter / 256);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

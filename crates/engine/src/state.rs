@@ -43,6 +43,8 @@ pub(crate) struct Pending {
     pub(crate) payer: Payer,
     pub(crate) waiters: Vec<u64>,
     pub(crate) urgent: bool,
+    /// Why its last attempt failed, if it is being tried again.
+    pub(crate) cause: Option<String>,
 }
 
 /// One client's side of the arena.
@@ -210,7 +212,7 @@ impl State {
         }
         book.table[id as usize] = key + 1;
         let ticket = self.next_serial();
-        self.pending.insert(key, Pending { ticket, payer, waiters: Vec::new(), urgent });
+        self.pending.insert(key, Pending { ticket, payer, waiters: Vec::new(), urgent, cause: None });
         if urgent {
             self.urgent.push_back((ticket, key))
         } else {

@@ -63,6 +63,8 @@ pub struct Grant {
     pub entries: Vec<Entry>,
     /// One for each index, unless the dataset has no labels.
     pub labels: Vec<i64>,
+    /// Begin and length of every part of every sample, in its bytes; empty unless samples have several parts.
+    pub parts: Vec<u32>,
     /// Segments to map first.
     pub segments: Vec<NewSegment>,
     /// Segments that are gone.

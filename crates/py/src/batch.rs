@@ -152,6 +152,12 @@ impl Batch {
     fn labels(&self) -> &[i64] {
         &self.inner.labels
     }
+
+    /// Begin and length of every part of every sample; empty unless samples have several parts.
+    #[getter]
+    fn parts(&self) -> Vec<u32> {
+        self.inner.parts.clone()
+    }
 }
 
 /// Where a copy goes.

@@ -34,7 +34,9 @@ impl Catalog {
 #[pymethods]
 impl Catalog {
     #[new]
-    #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None))]
+    #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None,
+        label=String::new(), root=String::new()))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn new(
         py: Python<'_>,
         place: String,
@@ -42,10 +44,12 @@ impl Catalog {
         extensions: Vec<String>,
         storage_options: Option<BTreeMap<String, String>>,
         progress: Option<Py<PyAny>>,
+        label: String,
+        root: String,
     ) -> PyResult<Self> {
         let layout = layout.parse().map_err(|error| raised(py, error))?;
         let storage_options = storage_options.unwrap_or_default();
-        let request = Request { place, layout, extensions, storage_options };
+        let request = Request { place, layout, extensions, label, root, storage_options };
         let (outcome, exception) = py.detach(|| {
             let exception = Cell::new(None);
             // A listing cannot be stopped half-way; what Python raised meanwhile comes out at its end.
@@ -81,6 +85,7 @@ impl Catalog {
             classes: catalog.classes().to_vec(),
             labelled: catalog.labelled(),
             cached: self.opened.cached,
+            parts: catalog.parts().to_vec(),
         };
         dataset_fields(py, opened)
     }
@@ -93,6 +98,12 @@ impl Catalog {
             let outcome = py.detach(|| catalog.with_location(id, |location| store.read(location, into)));
             outcome.map_err(|error| raised(py, Error::from(error).of_sample(sample.0, catalog.key(id))))
         })
+    }
+
+    /// Begin and length of every part of a sample; empty unless there are several.
+    fn parts(&self, py: Python<'_>, sample: Whole<u64>) -> PyResult<Vec<u32>> {
+        let id = self.id(sample.0).map_err(|error| raised(py, error))?;
+        Ok(self.opened.catalog.spans(id).to_vec())
     }
 
     fn label(&self, py: Python<'_>, sample: Whole<u64>) -> PyResult<Option<i64>> {
@@ -124,5 +135,6 @@ pub(crate) fn dataset_fields(py: Python<'_>, opened: DatasetOpened) -> PyResult<
     fields.set_item("classes", opened.classes)?;
     fields.set_item("labelled", opened.labelled)?;
     fields.set_item("cached", opened.cached)?;
+    fields.set_item("parts", opened.parts)?;
     Ok(fields)
 }

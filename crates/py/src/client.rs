@@ -51,7 +51,7 @@ impl Client {
 
     /// The fields of `DatasetOpened`, as a dict.
     #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None, expect=String::new(),
-        wait))]
+        label=String::new(), root=String::new(), wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_dataset<'py>(
         &self,
@@ -62,10 +62,12 @@ impl Client {
         storage_options: Option<BTreeMap<String, String>>,
         progress: Option<Py<PyAny>>,
         expect: String,
+        label: String,
+        root: String,
         wait: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
         let storage_options = storage_options.unwrap_or_default();
-        let request = proto::OpenDataset { place, layout, extensions, storage_options, expect };
+        let request = proto::OpenDataset { place, layout, extensions, storage_options, expect, label, root };
         let opened = reporting(py, progress, |tick, progress| {
             self.inner.open_dataset(request, wait.0, tick, progress)
         })?;

@@ -38,6 +38,8 @@ impl Catalogs {
             place: asked.place,
             layout: asked.layout.parse()?,
             extensions: asked.extensions,
+            label: asked.label,
+            root: asked.root,
             storage_options: asked.storage_options.into_iter().collect(),
         };
         let turn = {
@@ -93,5 +95,6 @@ fn describe(dataset: String, catalog: &hotset_store::Catalog, cached: bool) -> D
         classes: catalog.classes().to_vec(),
         labelled: catalog.labelled(),
         cached,
+        parts: catalog.parts().to_vec(),
     }
 }

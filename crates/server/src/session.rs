@@ -165,6 +165,7 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Re
         length: grant.entries.iter().map(|entry| entry.length).collect(),
         label: grant.labels,
         dropped: grant.dropped,
+        parts: grant.parts,
     };
     send(connection, host, response::Kind::Batch(batch))
 }

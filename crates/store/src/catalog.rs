@@ -2,17 +2,28 @@
 //!
 //! Ids are dense, in the order in which samples were pushed. Neighbours mostly share their folder and their
 //! label, so those are kept once per *run* of neighbours; beside its run a sample costs its file name, where
-//! that name ends, its size and its version: 12 bytes and the name. A catalog never changes and is named by
-//! a hash of its keys, lengths and labels; versions are not in that name, so that what is kept for a dataset
-//! survives a `touch`.
+//! that name ends, its size and its version: 12 bytes and the name. Where labels come one by one (manifests,
+//! shards) they cost 4 bytes a sample more, where samples lie inside larger objects their offsets cost 8, and
+//! where a sample has several parts each part costs 8. A catalog never changes and is named by a hash of its
+//! keys, places, lengths and labels; versions are not in that name, so that what is kept for a dataset survives
+//! a `touch`.
+//!
+//! A sample inside an object has that object's key for its folder: `train-007.tar/000123` is the sample `000123`
+//! of that shard.
+
+mod builder;
 
 use blake3::Hasher;
-use hotset_core::id::MOST_SAMPLES;
+use hotset_core::Id;
 use hotset_core::policy::Sizes;
-use hotset_core::{Error, Id, Result};
 
-use crate::names::{LONGEST, Names};
+use crate::names::Names;
 use crate::store::Location;
+
+pub use builder::{Builder, Sample, Shape};
+
+/// The offset of a sample that is a whole object.
+const WHOLE: u64 = u64::MAX;
 
 /// Neighbours in one folder with one label.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +46,14 @@ pub struct Catalog {
     names: Names,
     sizes: Vec<u32>,
     versions: Vec<u32>,
+    /// Where samples lie in their objects; empty: all are whole objects.
+    offsets: Vec<u64>,
+    /// Labels that came one by one.
+    labels: Option<Vec<i32>>,
+    /// The names of a sample's parts; empty: a sample is one thing.
+    parts: Vec<String>,
+    /// Where the parts lie in their sample: begin and length of each; empty unless there are several.
+    spans: Vec<u32>,
     classes: Vec<String>,
     bytes: u64,
     largest: u64,
@@ -58,22 +77,51 @@ impl Catalog {
         u64::from(self.sizes[id as usize])
     }
 
-    /// The key of a sample in its store: its path below the root.
+    /// The key of a sample in its store: its path below the root. One that lies inside an object is named by
+    /// that object's key and its own name there.
     pub fn key(&self, id: Id) -> String {
         let directory = self.directories.get(self.run(id).directory.0 as usize);
         let name = self.names.get(id as usize);
-        if directory.is_empty() { name.to_owned() } else { [directory, name].join("/") }
+        match (directory.is_empty(), name.is_empty()) {
+            (true, _) => name.to_owned(),
+            (false, true) => directory.to_owned(),
+            (false, false) => [directory, name].join("/"),
+        }
     }
 
     /// Calls `with` with where a sample lies, and returns what it returns.
     pub fn with_location<T>(&self, id: Id, with: impl FnOnce(Location<'_>) -> T) -> T {
-        let key = self.key(id);
-        with(Location { key: &key, offset: 0, version: self.version(id) })
+        let version = self.version(id);
+        match self.offset(id) {
+            Some(offset) => {
+                let key = self.directories.get(self.run(id).directory.0 as usize);
+                with(Location { key, offset, version, whole: false })
+            }
+            None => with(Location { key: &self.key(id), offset: 0, version, whole: true }),
+        }
     }
 
-    /// The label of a sample: the number of its class.
+    /// The label of a sample: the number of its class, or what a manifest or shard says.
     pub fn label(&self, id: Id) -> Option<i64> {
-        self.run(id).label.map(i64::from)
+        match &self.labels {
+            Some(labels) => Some(i64::from(labels[id as usize])),
+            None => self.run(id).label.map(i64::from),
+        }
+    }
+
+    /// The names of the parts of every sample, in their order; empty where a sample is one thing.
+    pub fn parts(&self) -> &[String] {
+        &self.parts
+    }
+
+    /// Where the parts of a sample lie in its bytes: begin and length of each, one after the other. Empty unless
+    /// there are several parts.
+    pub fn spans(&self, id: Id) -> &[u32] {
+        if self.spans.is_empty() {
+            return &[];
+        }
+        let width = 2 * self.parts.len();
+        &self.spans[id as usize * width..][..width]
     }
 
     /// The names of the classes, by label.
@@ -83,7 +131,7 @@ impl Catalog {
 
     /// Whether samples have labels.
     pub fn labelled(&self) -> bool {
-        !self.classes.is_empty()
+        !self.classes.is_empty() || self.labels.is_some()
     }
 
     /// The catalog's name: a hash, in hex, of keys, lengths and labels in their order.
@@ -111,9 +159,11 @@ impl Catalog {
         self.directories.memory()
             + self.runs.capacity() * size_of::<Run>()
             + self.names.memory()
-            + (self.sizes.capacity() + self.versions.capacity()) * size_of::<u32>()
-            + self.classes.capacity() * size_of::<String>()
-            + self.classes.iter().map(String::capacity).sum::<usize>()
+            + (self.sizes.capacity() + self.versions.capacity() + self.spans.capacity()) * size_of::<u32>()
+            + self.offsets.capacity() * size_of::<u64>()
+            + self.labels.as_ref().map_or(0, |labels| labels.capacity() * size_of::<i32>())
+            + (self.classes.capacity() + self.parts.capacity()) * size_of::<String>()
+            + self.classes.iter().chain(&self.parts).map(String::capacity).sum::<usize>()
             + self.identity.capacity()
             + self.versions_identity.capacity()
     }
@@ -121,6 +171,21 @@ impl Catalog {
     /// The version of a sample that was listed.
     pub(crate) fn version(&self, id: Id) -> u32 {
         self.versions[id as usize]
+    }
+
+    /// Where a sample lies in its object; `None`: it is a whole one.
+    pub(crate) fn offset(&self, id: Id) -> Option<u64> {
+        self.offsets.get(id as usize).copied().filter(|&offset| offset != WHOLE)
+    }
+
+    /// Whether samples come with labels, places or parts of their own.
+    pub(crate) fn scattered(&self) -> bool {
+        self.labels.is_some() || !self.parts.is_empty() || !self.offsets.is_empty()
+    }
+
+    /// Whether labels came one by one.
+    pub(crate) fn labels_each(&self) -> bool {
+        self.labels.is_some()
     }
 
     /// The file name of a sample.
@@ -155,109 +220,6 @@ impl Sizes for Catalog {
 
     fn size(&self, id: Id) -> u64 {
         self.size(id)
-    }
-}
-
-/// Makes a catalog from samples as they come.
-#[derive(Debug)]
-pub struct Builder {
-    catalog: Catalog,
-    /// Of keys, lengths and labels.
-    hasher: Hasher,
-    /// Of versions.
-    versions: Hasher,
-}
-
-impl Builder {
-    /// A catalog without samples. With `classes` every sample has a label, without them none has.
-    pub fn new(classes: Vec<String>) -> Self {
-        let catalog = Catalog {
-            directories: Names::default(),
-            runs: Vec::new(),
-            names: Names::default(),
-            sizes: Vec::new(),
-            versions: Vec::new(),
-            classes,
-            bytes: 0,
-            largest: 0,
-            identity: String::new(),
-            versions_identity: String::new(),
-        };
-        Self { catalog, hasher: Hasher::new(), versions: Hasher::new() }
-    }
-
-    /// Adds a folder, by its path below the root; the root's own is empty.
-    pub fn directory(&mut self, path: &str) -> Result<Directory> {
-        let number = u32::try_from(self.catalog.directories.len())
-            .map_err(|_| Error::invalid(format!("the dataset has more than `{}` folders", u32::MAX)))?;
-        if !self.catalog.directories.push(path) {
-            return Err(Error::invalid(format!("the path `{path}` is longer than `{LONGEST}` bytes")));
-        }
-        Ok(Directory(number))
-    }
-
-    /// Adds a sample. Its label is a class of those the builder was made with.
-    pub fn push(
-        &mut self,
-        directory: Directory,
-        name: &str,
-        size: u64,
-        version: u32,
-        label: Option<u32>,
-    ) -> Result<()> {
-        let catalog = &mut self.catalog;
-        let id = catalog.sizes.len() as u64;
-        if id >= MOST_SAMPLES {
-            return Err(Error::invalid(format!("the dataset has more than `{MOST_SAMPLES}` samples")));
-        }
-        if directory.0 as usize >= catalog.directories.len() {
-            return Err(Error::internal(format!("the sample `{name}` lies in a folder of another catalog")));
-        }
-        let classes = catalog.classes.len();
-        if label.map_or(classes > 0, |label| label as usize >= classes) {
-            return Err(Error::internal(format!(
-                "label `{label:?}` of `{name}` is none of `{classes}` classes"
-            )));
-        }
-        let folder = catalog.directories.get(directory.0 as usize);
-        let Ok(short) = u32::try_from(size) else {
-            return Err(Error::invalid(format!(
-                "`{folder}/{name}` has `{size}` bytes; samples of 4 GiB or more are not supported, so move it \
-                 out of the dataset or cut it up"
-            )));
-        };
-        if !catalog.names.push(name) {
-            return Err(Error::invalid(format!("the file name `{name}` is longer than `{LONGEST}` bytes")));
-        }
-        let slash = usize::from(!folder.is_empty());
-        self.hasher.update(&((folder.len() + slash + name.len()) as u64).to_le_bytes());
-        self.hasher.update(folder.as_bytes()).update(&b"/"[..slash]).update(name.as_bytes());
-        self.hasher.update(&size.to_le_bytes());
-        self.hasher.update(&label.map_or(-1, i64::from).to_le_bytes());
-        self.versions.update(&version.to_le_bytes());
-
-        if catalog.runs.last().is_none_or(|run| run.directory != directory || run.label != label) {
-            catalog.runs.push(Run { first: id as Id, directory, label });
-        }
-        catalog.sizes.push(short);
-        catalog.versions.push(version);
-        catalog.bytes += size;
-        catalog.largest = catalog.largest.max(size);
-        Ok(())
-    }
-
-    /// The catalog of what was pushed.
-    pub fn finish(self) -> Catalog {
-        let mut catalog = self.catalog;
-        catalog.directories.shrink();
-        catalog.names.shrink();
-        catalog.classes.shrink_to_fit();
-        catalog.runs.shrink_to_fit();
-        catalog.sizes.shrink_to_fit();
-        catalog.versions.shrink_to_fit();
-        catalog.identity = hex(&self.hasher);
-        catalog.versions_identity = hex(&self.versions);
-        catalog
     }
 }
 

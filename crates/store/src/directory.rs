@@ -13,6 +13,7 @@ use hotset_core::{Error, Result};
 
 use crate::layout::{Layout, Selection};
 use crate::place::refuse;
+use crate::store::UNKNOWN;
 
 /// After so many files progress is told again.
 const PROGRESS: u64 = 1_000;
@@ -43,12 +44,13 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// The version of a file: 32 bits that differ when it was written at another time.
+/// The version of a file: 32 bits that differ when it was written at another time, and are never the unknown
+/// version.
 pub(crate) fn version(metadata: &Metadata) -> u32 {
     // Times of one copied dataset differ in few bits; the multiplication spreads them over the upper half.
     let time = nanoseconds(metadata.mtime(), metadata.mtime_nsec()) as u64;
     let mixed = (time ^ (time >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as u32
+    ((mixed >> 32) as u32).max(UNKNOWN + 1)
 }
 
 /// A file that is a sample.

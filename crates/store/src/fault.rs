@@ -19,10 +19,15 @@ pub(crate) struct Fault {
     pub(crate) rate: f64,
     /// Reads that find an object shorter than it was listed.
     pub(crate) truncate: f64,
+    /// Reads that find another version of their object than was listed.
+    pub(crate) swap: f64,
     /// Reads that take `stall_for` longer.
     pub(crate) stall: f64,
     pub(crate) stall_for: Duration,
 }
+
+/// What another version differs in; not the lowest bit, which has a meaning of its own in object stores.
+const SWAPPED: u32 = 1 << 31;
 
 /// What happens to one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,7 @@ struct Fate {
     fails: bool,
     truncated: bool,
     stalls: bool,
+    swapped: bool,
 }
 
 /// A store with faults.
@@ -51,7 +57,12 @@ impl Fault {
             draws.fill(&mut bytes);
             (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
         };
-        Fate { fails: draw() < self.rate, truncated: draw() < self.truncate, stalls: draw() < self.stall }
+        Fate {
+            fails: draw() < self.rate,
+            truncated: draw() < self.truncate,
+            stalls: draw() < self.stall,
+            swapped: draw() < self.swap,
+        }
     }
 }
 
@@ -85,6 +96,13 @@ impl<S: Store> Store for Faulty<S> {
             let expected = into.len() as u64;
             return Err(ReadError::Resized { expected, found: expected / 2 });
         }
+        if fate.swapped {
+            // The store below is asked for a version that is not there: it is its own check that must find out.
+            return match self.store.read(Location { version: at.version ^ SWAPPED, ..at }, into) {
+                Ok(()) => Err(ReadError::Transient("another version was not told".into())),
+                told => told,
+            };
+        }
         self.store.read(at, into)
     }
 }
@@ -103,7 +121,7 @@ mod tests {
     }
 
     fn read(store: &impl Store, key: &str) -> Result<(), ReadError> {
-        store.read(Location { key, offset: 0, version: 0 }, &mut [0; 4])
+        store.read(Location { key, offset: 0, version: 0, whole: true }, &mut [0; 4])
     }
 
     #[test]
@@ -141,5 +159,23 @@ mod tests {
         assert!(reads.iter().flat_map(|read| read.as_ref().err()).any(ReadError::retriable));
         let short = Faulty::new(Ones, Fault { truncate: 1.0, ..Fault::default() });
         assert_eq!(read(&short, "a"), Err(ReadError::Resized { expected: 4, found: 2 }));
+    }
+
+    #[test]
+    fn a_swapped_version_is_found_by_the_store_below() {
+        struct Versioned(u32);
+        impl Store for Versioned {
+            fn read(&self, at: Location<'_>, _: &mut [u8]) -> Result<(), ReadError> {
+                if at.version == self.0 { Ok(()) } else { Err(ReadError::Modified) }
+            }
+        }
+        let swapping = Fault { swap: 0.5, ..Fault::default() };
+        let store = Faulty::new(Versioned(0), swapping);
+        let reads: Vec<_> = (0..40).map(|_| read(&store, "a")).collect();
+        assert!(reads.contains(&Ok(())) && reads.contains(&Err(ReadError::Modified)));
+        // A store that does not look is found out.
+        assert!(
+            read(&Faulty::new(Ones, Fault { swap: 1.0, ..Fault::default() }), "a").unwrap_err().retriable()
+        );
     }
 }

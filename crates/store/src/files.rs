@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::directory::version;
-use crate::store::{Location, ReadError, Store};
+use crate::store::{Location, Look, Objects, ReadError, Store, UNKNOWN};
 
 /// Without waiting, for the case that a file became a pipe; files do not care.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -48,7 +48,6 @@ impl Files {
 }
 
 impl Store for Files {
-    /// A sample reaches to the end of its file.
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError> {
         let file = self.file(at.key).map_err(tell)?;
         let filled = fill(&file, at.offset, into);
@@ -57,11 +56,14 @@ impl Store for Files {
             return Err(ReadError::Modified);
         }
         let expected = into.len() as u64;
-        let found = now.len().saturating_sub(at.offset);
-        if found != expected {
-            return Err(ReadError::Resized { expected, found });
+        if at.whole && now.len() != expected {
+            return Err(ReadError::Resized { expected, found: now.len() });
         }
-        if version(&now) != at.version {
+        let end = at.offset.saturating_add(expected);
+        if now.len() < end {
+            return Err(ReadError::Short { from: at.offset, to: end });
+        }
+        if at.version != UNKNOWN && version(&now) != at.version {
             return Err(ReadError::Modified);
         }
         match filled {
@@ -69,6 +71,16 @@ impl Store for Files {
             Ok(count) => Err(ReadError::Transient(format!("only `{count}` of `{expected}` bytes were read"))),
             Err(error) => Err(tell_io(&error)),
         }
+    }
+}
+
+impl Objects for Files {
+    fn look(&self, key: &str) -> Result<Look, ReadError> {
+        let now = self.file(key).map_err(tell)?.metadata().map_err(|error| tell_io(&error))?;
+        if !now.is_file() {
+            return Err(ReadError::Vanished);
+        }
+        Ok(Look { size: now.len(), version: version(&now) })
     }
 }
 
@@ -129,7 +141,7 @@ mod tests {
         let pipe = directory.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let files = Files::open(directory.path()).unwrap();
-        let at = Location { key: "pipe", offset: 0, version: 0 };
+        let at = Location { key: "pipe", offset: 0, version: 1, whole: true };
         assert_eq!(files.read(at, &mut [0; 4]), Err(ReadError::Modified));
     }
 
@@ -145,7 +157,7 @@ mod tests {
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("a"), b"new").unwrap();
         let mut bytes = [0; 3];
-        files.read(Location { key: "a", offset: 0, version: listed }, &mut bytes).unwrap();
+        files.read(Location { key: "a", offset: 0, version: listed, whole: true }, &mut bytes).unwrap();
         assert_eq!(&bytes, b"old");
     }
 }

@@ -18,7 +18,7 @@ use hotset_core::{Error, Result};
 use crate::catalog::{self, Builder, Catalog};
 use crate::directory::{Directory, File, Progress, Stamp};
 use crate::layout::{Layout, Selection};
-use crate::listing::{Listing, Seen};
+use crate::listing::{Listing, Origin, Seen};
 use crate::place::refuse;
 
 /// Lists the samples below `root`. `tell` hears now and then how many there are so far.
@@ -27,10 +27,11 @@ pub(crate) fn list(root: &Path, selection: &Selection, tell: &mut dyn FnMut(u64)
     let mut walk = Walk { root, selection, ancestors: Vec::new(), directories: Vec::new() };
     let catalog = match selection.layout {
         Layout::Images => walk.images(&mut progress)?,
-        Layout::Files => walk.files(&mut progress)?,
+        Layout::Files | Layout::Shards | Layout::Manifest => walk.files(&mut progress)?,
     };
     (progress.tell)(catalog.len() as u64);
-    Ok(Listing { catalog, directories: walk.directories })
+    let origin = Origin { directories: walk.directories, ..Origin::default() };
+    Ok(Listing { catalog, origin })
 }
 
 /// A walk over the directories below a root.
@@ -210,7 +211,7 @@ impl Pending {
 }
 
 /// The first few of many, for a message.
-fn shortened(names: &[String]) -> String {
+pub(crate) fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let more = names.len().saturating_sub(SHOWN);
     let list = names[..names.len() - more].join(", ");

@@ -1,8 +1,8 @@
 //! Layouts: how files below a root become samples.
 //!
 //! `images` is what `torchvision.datasets.ImageFolder` makes of a directory, order and labels included.
-//! `files` is every file below the root, by path, without labels. A [`Selection`] is a layout with the file
-//! name extensions to take.
+//! `files` is every file below the root, by path, without labels. `shards` are tar files with the samples of the
+//! WebDataset layout inside; a `manifest` is a table of keys. A [`Selection`] is one of the first two with the file name extensions to take.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,17 +19,23 @@ pub enum Layout {
     Images,
     /// Every file whose name, and whose folders' names, do not begin with a dot; no labels.
     Files,
+    /// Tar files, whose members with one name and several extensions are one sample.
+    Shards,
+    /// What a table of keys names.
+    Manifest,
 }
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Self; 2] = [Self::Images, Self::Files];
+    pub const ALL: [Self; 4] = [Self::Images, Self::Files, Self::Shards, Self::Manifest];
 
     /// Its name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Images => "images",
             Self::Files => "files",
+            Self::Shards => "shards",
+            Self::Manifest => "manifest",
         }
     }
 }
@@ -113,7 +119,10 @@ mod tests {
             assert_eq!(layout.name().parse::<Layout>(), Ok(layout));
         }
         let error = "tar".parse::<Layout>().unwrap_err();
-        assert_eq!(error.message, "unknown layout `tar`; the known ones are `images`, `files`");
+        assert_eq!(
+            error.message,
+            "unknown layout `tar`; the known ones are `images`, `files`, `shards`, `manifest`"
+        );
     }
 
     #[test]

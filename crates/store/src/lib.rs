@@ -2,26 +2,37 @@
 //!
 //! [`open`] lists a place once and hands out two things: a [`Catalog`], which says what the samples are and
 //! never changes, and a [`Store`], which reads one of them at a time and refuses bytes that are no longer
-//! what was listed. Listings are kept on disk and checked by their directories alone, so that a large
-//! dataset opens at once the second time. Wrappers make a store slow (`throttle`) or unreliable (`fault`)
+//! what was listed. A place is a local directory or a prefix of an object store. Listings are kept on disk and
+//! checked cheaply, so that a large dataset opens at once the second time. Wrappers make a store slow (`throttle`) or unreliable (`fault`)
 //! on purpose.
 
 mod binary;
 pub mod catalog;
+#[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "only Parquet needs it"))]
+mod contained;
 mod directory;
 mod fault;
 mod files;
 mod folder;
+mod labels;
 mod layout;
 mod listing;
+mod manifest;
 mod names;
 mod open;
 mod options;
+mod patience;
 mod place;
+mod reach;
+mod remote;
+mod runtime;
+mod shards;
+mod side_by_side;
 mod store;
 mod throttle;
 
 pub use catalog::Catalog;
+pub use contained::panic_is_contained;
 pub use layout::Layout;
 pub use open::{Opened, Request, forget, open};
-pub use store::{Location, ReadError, Store};
+pub use store::{Location, Look, ReadError, Store, UNKNOWN};

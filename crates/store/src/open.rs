@@ -3,31 +3,38 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use blake3::Hasher;
 use hotset_core::Result;
 
 use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
-use crate::files::Files;
-use crate::folder;
 use crate::layout::{Layout, Selection};
-use crate::listing::Slot;
+use crate::listing::{Origin, Question, Slot, kept_or};
+use crate::manifest::Manifest;
 use crate::options::Options;
-use crate::place::{Place, refuse};
+use crate::place::Place;
+use crate::reach::Reach;
+use crate::remote::is_credential;
+use crate::shards::Shards;
 use crate::store::Store;
 use crate::throttle::Throttled;
 
 /// Which dataset to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// A directory, with or without `file://`. A relative one is looked up from the process's own.
+    /// A directory, with or without `file://`, or a prefix of an object store, like `s3://bucket/train`. A relative
+    /// directory is looked up from the process's own.
     pub place: String,
     /// How files become samples.
     pub layout: Layout,
-    /// The file name extensions to take; empty: the layout's own.
+    /// The file name extensions to take; empty: the layout's own. For shards the parts of a sample, in order.
     pub extensions: Vec<String>,
+    /// Where a shard's labels are: a member like `cls`, a field of one like `json:label`, or `none`; empty: `cls`
+    /// where there is one.
+    pub label: String,
+    /// Where a manifest's keys lie; empty: beside the manifest.
+    pub root: String,
     /// Settings of the store, like `throttle.latency`.
     pub storage_options: BTreeMap<String, String>,
 }
@@ -51,55 +58,93 @@ pub struct Opened {
 /// then how many samples were found.
 pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
     let options = Options::parse(&request.storage_options)?;
-    let selection = Selection::new(request.layout, &request.extensions)?;
-    let place = Place::resolve(&request.place)?;
-    let files = Files::open(place.path()).map_err(|error| refuse(place.path(), &error))?;
-    let slot = listings.map(|listings| Slot::new(listings, &place, &selection));
-    let kept = slot.as_ref().and_then(Slot::load);
-    let cached = kept.is_some();
-    let catalog = match kept {
-        Some(catalog) => {
-            progress(catalog.len() as u64);
-            catalog
+    let prepared = Prepared::new(request, &options)?;
+    let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
+    let (catalog, cached) = match &prepared {
+        Prepared::Tree { reach, selection, .. } => {
+            let holds = |origin: &Origin| reach.holds(origin, options.max_age);
+            kept_or(slot, holds, progress, |progress| reach.list(selection, progress))?
         }
-        None => {
-            let began = SystemTime::now();
-            let listing = folder::list(place.path(), &selection, progress)?;
-            if let Some(slot) = slot {
-                slot.save(&listing, began);
-            }
-            listing.catalog
+        Prepared::Shards(shards) => {
+            let holds = |origin: &Origin| origin.objects == shards.objects;
+            kept_or(slot, holds, progress, |progress| shards.index(progress))?
+        }
+        Prepared::Manifest(manifest) => {
+            let holds = |origin: &Origin| manifest.holds(origin);
+            kept_or(slot, holds, progress, |progress| manifest.list(progress))?
         }
     };
-    tracing::info!(
-        place = place.as_str(),
-        samples = catalog.len(),
-        bytes = catalog.bytes(),
-        cached,
-        "opened"
-    );
+    let place = prepared.question().place;
+    tracing::info!(place, samples = catalog.len(), bytes = catalog.bytes(), cached, "opened");
     Ok(Opened {
         identity: identity(&catalog, &place, &request.storage_options),
         catalog: Arc::new(catalog),
-        store: wrap(files, &options),
+        store: wrap(Box::new(prepared.into_reach()), &options),
         cached,
-        place: place.as_str().to_owned(),
+        place,
     })
 }
 
 /// Drops the kept listing of a dataset, after a read found that its data changed. What cannot be opened at
 /// all has no listing that would be used.
 pub fn forget(listings: &Path, request: &Request) {
-    if let (Ok(place), Ok(selection)) =
-        (Place::resolve(&request.place), Selection::new(request.layout, &request.extensions))
-    {
-        Slot::new(listings, &place, &selection).forget();
+    let prepared =
+        Options::parse(&request.storage_options).and_then(|options| Prepared::new(request, &options));
+    if let Ok(prepared) = prepared {
+        Slot::new(listings, prepared.question()).forget();
+    }
+}
+
+/// A dataset that is found and not listed yet.
+enum Prepared {
+    /// Files or objects, one for each sample.
+    Tree { place: String, selection: Selection, reach: Reach },
+    /// Tar files with many samples each.
+    Shards(Shards),
+    /// What a table names.
+    Manifest(Manifest),
+}
+
+impl Prepared {
+    fn new(request: &Request, options: &Options) -> Result<Self> {
+        match request.layout {
+            Layout::Images | Layout::Files => {
+                let selection = Selection::new(request.layout, &request.extensions)?;
+                let place = Place::resolve(&request.place)?;
+                let reach = Reach::open(&place, options)?;
+                Ok(Self::Tree { place: place.shown(), selection, reach })
+            }
+            Layout::Shards => {
+                Shards::find(&request.place, &request.extensions, &request.label, options).map(Self::Shards)
+            }
+            Layout::Manifest => {
+                Manifest::find(&request.place, &request.root, &request.label, options).map(Self::Manifest)
+            }
+        }
+    }
+
+    fn question(&self) -> Question {
+        match self {
+            Self::Tree { place, selection, .. } => {
+                let details = selection.extensions.clone();
+                Question { place: place.clone(), layout: selection.layout.name(), details }
+            }
+            Self::Shards(shards) => shards.question(),
+            Self::Manifest(manifest) => manifest.question(),
+        }
+    }
+
+    fn into_reach(self) -> Reach {
+        match self {
+            Self::Tree { reach, .. } => reach,
+            Self::Shards(shards) => shards.reach,
+            Self::Manifest(manifest) => manifest.reach,
+        }
     }
 }
 
 /// Faults lie below the throttle: in a store that is slow a failure is slow too.
-fn wrap(files: Files, options: &Options) -> Arc<dyn Store> {
-    let mut store: Box<dyn Store> = Box::new(files);
+fn wrap(mut store: Box<dyn Store>, options: &Options) -> Arc<dyn Store> {
     if let Some(fault) = options.fault {
         store = Box::new(Faulty::new(store, fault));
     }
@@ -109,15 +154,18 @@ fn wrap(files: Files, options: &Options) -> Arc<dyn Store> {
     Arc::from(store)
 }
 
-fn identity(catalog: &Catalog, place: &Place, options: &BTreeMap<String, String>) -> String {
+/// Credentials and the age of listings have no part in what a dataset is: they change while it stays.
+fn identity(catalog: &Catalog, place: &str, options: &BTreeMap<String, String>) -> String {
     let mut hasher = Hasher::new();
     let mut part = |text: &str| {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     };
     part(catalog.identity());
     part(catalog.versions_identity());
-    part(place.as_str());
-    for (name, value) in options {
+    part(place);
+    for (name, value) in
+        options.iter().filter(|(name, _)| !is_credential(name) && !name.starts_with("listing."))
+    {
         part(name);
         part(value);
     }

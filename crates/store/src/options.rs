@@ -1,4 +1,6 @@
 //! Storage options: what a user sets about a store, as text.
+//!
+//! Names with a dot are ours; the others belong to the client of an object store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +12,37 @@ use crate::fault::Fault;
 use crate::throttle::Throttle;
 
 /// Every option, with an example of its value.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN: [(&str, &str); 10] = [
     ("fault.rate", "0.05"),
     ("fault.seed", "7"),
     ("fault.stall", "0.01"),
     ("fault.stall_for", "200ms"),
+    ("fault.swap", "0.01"),
     ("fault.truncate", "0.01"),
+    ("listing.max_age", "1h"),
     ("throttle.bandwidth", "100MB/s"),
     ("throttle.latency", "5ms"),
+    ("throttle.requests", "64"),
 ];
 
+/// How long the kept listing of an object store is trusted.
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+
 /// Storage options, read. What is not set is not wrapped around the store.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Options {
     pub(crate) throttle: Option<Throttle>,
     pub(crate) fault: Option<Fault>,
+    /// How long the kept listing of an object store is trusted.
+    pub(crate) max_age: Duration,
+    /// Those of the client of an object store.
+    pub(crate) client: BTreeMap<String, String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { throttle: None, fault: None, max_age: MAX_AGE, client: BTreeMap::new() }
+    }
 }
 
 impl Options {
@@ -39,15 +57,20 @@ impl Options {
                     parsed.fault().seed =
                         value.trim().parse().map_err(|_| refuse("it is no whole number"))?;
                 }
+                "throttle.requests" => {
+                    let requests = value.trim().parse().ok().filter(|requests| *requests > 0);
+                    parsed.throttle().requests =
+                        Some(requests.ok_or_else(|| refuse("it is no number from 1 on"))?);
+                }
+                "listing.max_age" => parsed.max_age = duration(value).map_err(refuse)?,
+                "fault.swap" => parsed.fault().swap = share(value).map_err(refuse)?,
                 "fault.rate" => parsed.fault().rate = share(value).map_err(refuse)?,
                 "fault.truncate" => parsed.fault().truncate = share(value).map_err(refuse)?,
                 "fault.stall" => parsed.fault().stall = share(value).map_err(refuse)?,
                 "fault.stall_for" => parsed.fault().stall_for = duration(value).map_err(refuse)?,
+                _ if name.contains('.') => return Err(unknown(name)),
                 _ => {
-                    let known = KNOWN.map(|(name, _)| format!("`{name}`")).join(", ");
-                    return Err(Error::invalid(format!(
-                        "unknown name `{name}` in `storage_options`; the known ones are {known}"
-                    )));
+                    parsed.client.insert(name.clone(), value.clone());
                 }
             }
         }
@@ -59,6 +82,11 @@ impl Options {
         Ok(parsed)
     }
 
+    /// Refuses options that only the client of an object store has a use for.
+    pub(crate) fn local(&self) -> Result<()> {
+        self.client.keys().next().map_or(Ok(()), |name| Err(unknown(name)))
+    }
+
     fn throttle(&mut self) -> &mut Throttle {
         self.throttle.get_or_insert_default()
     }
@@ -68,21 +96,28 @@ impl Options {
     }
 }
 
+fn unknown(name: &str) -> Error {
+    let known = KNOWN.map(|(name, _)| format!("`{name}`")).join(", ");
+    Error::invalid(format!("unknown name `{name}` in `storage_options`; the known ones here are {known}"))
+}
+
 fn refuse(name: &str, value: &str, why: &str) -> Error {
     let example = KNOWN.iter().find(|(known, _)| *known == name).map_or("", |(_, example)| example);
     Error::invalid(format!("`{value}` for `{name}` in `storage_options`: {why}; write it like `{example}`"))
 }
 
-/// A number and `s`, `ms` or `us`.
+/// A number and `h`, `m`, `s`, `ms` or `us`.
 fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().map_err(|_| "it does not begin with a number")?;
     let seconds = match text[end..].trim() {
+        "h" => 3_600.0,
+        "m" => 60.0,
         "s" => 1.0,
         "ms" => 1e-3,
         "us" | "µs" => 1e-6,
-        _ => return Err("its unit is none of `s`, `ms` and `us`"),
+        _ => return Err("its unit is none of `h`, `m`, `s`, `ms` and `us`"),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "it is too long")
 }
@@ -116,8 +151,10 @@ mod tests {
     fn options_are_read_as_people_write_them() {
         assert_eq!(parse(&[]), Ok(Options::default()));
         let options = parse(&[("throttle.latency", "250us"), ("throttle.bandwidth", "100MB/s")]).unwrap();
-        let throttle = Throttle { latency: Duration::from_micros(250), bandwidth: Some(100_000_000) };
-        assert_eq!(options, Options { throttle: Some(throttle), fault: None });
+        let latency = Duration::from_micros(250);
+        let throttle = Throttle { latency, bandwidth: Some(100_000_000), requests: None };
+        assert_eq!(options, Options { throttle: Some(throttle), ..Options::default() });
+        assert_eq!(parse(&[("listing.max_age", "2h")]).unwrap().max_age, Duration::from_secs(7_200));
         assert_eq!(
             parse(&[("throttle.bandwidth", "1MiB")]).unwrap().throttle.unwrap().bandwidth,
             Some(1 << 20)
@@ -129,7 +166,7 @@ mod tests {
             ("fault.stall_for", "1.5s"),
         ]);
         let stall_for = Duration::from_millis(1_500);
-        let fault = Fault { seed: 7, rate: 0.05, truncate: 0.0, stall: 1.0, stall_for };
+        let fault = Fault { seed: 7, rate: 0.05, stall: 1.0, stall_for, ..Fault::default() };
         assert_eq!(options.unwrap().fault, Some(fault));
     }
 
@@ -150,6 +187,8 @@ mod tests {
             ("throttle.bandwidth", "0"),
             ("throttle.bandwidth", "20%"),
             ("throttle.bandwidth", "fast"),
+            ("throttle.requests", "0"),
+            ("listing.max_age", "soon"),
             ("fault.seed", "-1"),
             ("fault.rate", "1.5"),
             ("fault.rate", "NaN"),
@@ -165,5 +204,7 @@ mod tests {
     fn an_unknown_option_lists_the_known_ones() {
         let error = parse(&[("throttle.latancy", "5ms")]).unwrap_err();
         assert!(KNOWN.iter().all(|(name, _)| error.message.contains(name)), "{}", error.message);
+        let options = parse(&[("aws_region", "x")]).unwrap();
+        assert!(options.local().unwrap_err().message.contains("`aws_region`"));
     }
 }

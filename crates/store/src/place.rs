@@ -1,8 +1,8 @@
 //! Places: where a dataset lies, as users write it.
 //!
-//! Now a place is a directory, with or without `file://` before it (taken as it stands, nothing is
-//! unescaped). It is made canonical once, so that all ways of writing it name one dataset, and a link that is
-//! turned to other data later never mixes the two.
+//! A place is a directory, with or without `file://` before it (taken as it stands, nothing is unescaped), or
+//! a prefix of an object store (`s3://bucket/train`). A directory is made canonical once, so that all ways of
+//! writing it name one dataset, and a link that is turned to other data later never mixes the two.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,39 @@ use std::path::{Path, PathBuf};
 use hotset_core::{Error, Result};
 use rustix::io::Errno;
 
-/// A directory that exists, by its canonical name.
+use crate::remote::Address;
+
+/// Where a dataset lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place(String);
+pub(crate) enum Place {
+    /// A directory that exists, by its canonical name.
+    Directory(String),
+    /// A prefix of an object store.
+    Remote(Address),
+}
 
 impl Place {
-    /// The directory that `written` names.
+    /// The place that `written` names.
     pub(crate) fn resolve(written: &str) -> Result<Self> {
+        if let Some(address) = Address::parse(written) {
+            return address.map(Self::Remote);
+        }
         let path = path(written)?;
         let canonical = path.canonicalize().map_err(|error| refuse(&path, &error))?;
         if !canonical.is_dir() {
             return Err(Error::invalid(format!("`{written}` is not a directory")));
         }
-        canonical.into_os_string().into_string().map(Self).map_err(|name| {
+        canonical.into_os_string().into_string().map(Self::Directory).map_err(|name| {
             Error::invalid(format!("the name of the directory `{}` is not UTF-8", name.to_string_lossy()))
         })
     }
 
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        Path::new(&self.0)
+    /// Its canonical name.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Directory(path) => path.clone(),
+            Self::Remote(address) => address.shown(),
+        }
     }
 }
 
@@ -46,7 +56,8 @@ fn path(written: &str) -> Result<PathBuf> {
     };
     if !scheme.eq_ignore_ascii_case("file") {
         return Err(Error::invalid(format!(
-            "the scheme `{scheme}://` of `{written}` is not supported; supported now: `file://` and plain paths"
+            "the scheme `{scheme}://` of `{written}` is not supported; supported are plain paths, `file://`, `s3://`, \
+             `gs://`, `az://`, `http://` and `https://`"
         )));
     }
     if !rest.starts_with('/') {
@@ -94,7 +105,7 @@ mod tests {
         for written in
             [plain.clone(), format!("file://{plain}"), format!("{plain}/./"), link.display().to_string()]
         {
-            assert_eq!(Place::resolve(&written).unwrap().as_str(), plain);
+            assert_eq!(Place::resolve(&written).unwrap().shown(), plain);
         }
     }
 
@@ -108,7 +119,8 @@ mod tests {
             (file.clone(), format!("`{file}` is not a directory")),
             (format!("{file}/x"), format!("`{file}/x` is not a directory")),
             (format!("{file}-not"), format!("there is no directory `{file}-not`")),
-            ("s3://bucket/train".into(), "supported now: `file://`".into()),
+            ("ftp://host/train".into(), "supported are plain paths, `file://`".into()),
+            ("s3:///train".into(), "names no bucket".into()),
             ("file://train".into(), "absolute path".into()),
             ("a\0b".into(), "cannot be listed".into()),
             (String::new(), "is empty".into()),

@@ -3,6 +3,8 @@
 //! Reads block. The engine calls them from its own pool of reader threads, so the number of reads in flight
 //! is the pool's size, and a read never outlives the buffer it fills.
 
+use std::sync::Arc;
+
 use hotset_core::Error;
 
 /// Where one sample's bytes lie.
@@ -12,7 +14,21 @@ pub struct Location<'a> {
     pub key: &'a str,
     /// Where they begin in that object.
     pub offset: u64,
-    /// Which version of the object was listed.
+    /// Which version of the object was listed; [`UNKNOWN`] is any.
+    pub version: u32,
+    /// Whether they are the whole object, so that an object of another length is another one.
+    pub whole: bool,
+}
+
+/// The version of an object that nobody has looked at: whatever is found is taken.
+pub const UNKNOWN: u32 = 0;
+
+/// What an object is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Its bytes.
+    pub size: u64,
+    /// Its version.
     pub version: u32,
 }
 
@@ -21,6 +37,18 @@ pub trait Store: Send + Sync {
     /// Fills `into`, whose length is the catalog's, with the sample's bytes. Bytes that are no longer those
     /// that were listed are an error; what `into` then holds is unspecified.
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError>;
+}
+
+/// Finds out what an object is without reading it.
+pub(crate) trait Objects: Store {
+    /// The object's length and version now.
+    fn look(&self, key: &str) -> Result<Look, ReadError>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError> {
+        (**self).read(at, into)
+    }
 }
 
 impl<S: Store + ?Sized> Store for Box<S> {
@@ -47,9 +75,23 @@ pub enum ReadError {
     /// The object has the listed length and was written since.
     #[error("it was written since it was listed")]
     Modified,
+    /// The object ends before the sample's bytes do.
+    #[error("it has no bytes `{from}` to `{to}`: it is shorter than when it was listed")]
+    Short {
+        /// The sample's first byte.
+        from: u64,
+        /// The byte behind its last.
+        to: u64,
+    },
     /// The store does not let us read it.
     #[error("no permission to read it; let the user of the server read it")]
     Denied,
+    /// An object store does not take our request, for this cause: credentials, the bucket, a setting.
+    #[error("the store refuses the request: {0}; look at the credentials and at `storage_options`")]
+    Refused(String),
+    /// The store asks for fewer requests. Another attempt may succeed.
+    #[error("the store asks for fewer requests: {0}; start the server with a lower `--concurrency`")]
+    Busy(String),
     /// The store did not answer as it should, for this cause. Another attempt may succeed.
     #[error("the store failed: {0}")]
     Transient(String),
@@ -58,18 +100,21 @@ pub enum ReadError {
 impl ReadError {
     /// Whether another attempt may succeed.
     pub fn retriable(&self) -> bool {
-        matches!(self, Self::Transient(_))
+        matches!(self, Self::Transient(_) | Self::Busy(_))
     }
 }
 
 impl From<ReadError> for Error {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Vanished | ReadError::Resized { .. } | ReadError::Modified => {
+            ReadError::Vanished
+            | ReadError::Resized { .. }
+            | ReadError::Short { .. }
+            | ReadError::Modified => {
                 Self::changed(format!("{error}; open the dataset again to list it anew"))
             }
-            ReadError::Denied => Self::invalid(error.to_string()),
-            ReadError::Transient(_) => Self::unavailable(error.to_string()),
+            ReadError::Denied | ReadError::Refused(_) => Self::invalid(error.to_string()),
+            ReadError::Transient(_) | ReadError::Busy(_) => Self::unavailable(error.to_string()),
         }
     }
 }
@@ -86,7 +131,10 @@ mod tests {
             (ReadError::Vanished, Kind::Changed, false),
             (resized, Kind::Changed, false),
             (ReadError::Modified, Kind::Changed, false),
+            (ReadError::Short { from: 1, to: 2 }, Kind::Changed, false),
             (ReadError::Denied, Kind::Invalid, false),
+            (ReadError::Refused("403".into()), Kind::Invalid, false),
+            (ReadError::Busy("429".into()), Kind::Unavailable, true),
             (ReadError::Transient("reset".into()), Kind::Unavailable, true),
         ] {
             assert_eq!(error.retriable(), retriable);

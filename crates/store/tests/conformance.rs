@@ -41,6 +41,8 @@ fn request(root: &Path, options: &[(&str, &str)]) -> Request {
         place: root.display().to_string(),
         layout: Layout::Files,
         extensions: Vec::new(),
+        label: String::new(),
+        root: String::new(),
         storage_options: options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
     }
 }
@@ -200,7 +202,7 @@ fn a_wrong_request_is_refused_before_anything_is_listed() {
         error.message
     };
     assert!(refused(|wrong| wrong.place.push_str("/missing")).contains("/missing"));
-    assert!(refused(|wrong| wrong.place.insert_str(0, "gs:/")).contains("`gs://`"));
+    assert!(refused(|wrong| wrong.place.insert_str(0, "ftp:/")).contains("`ftp://`"));
     assert!(refused(|wrong| wrong.extensions.push(".".into())).contains("`extensions`"));
     assert!(
         refused(|wrong| wrong.storage_options = BTreeMap::from([("anon".into(), "true".into())]))

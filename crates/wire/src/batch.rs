@@ -34,6 +34,9 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// Empty when the dataset has no labels.
     pub labels: Vec<i64>,
+    /// Begin and length of every part of every sample, in its bytes; empty unless samples have several parts.
+    /// Checked: as many for each sample, and inside it.
+    pub parts: Vec<u32>,
 }
 
 impl Batch {
@@ -72,7 +75,8 @@ impl Batch {
             mappings[mapping].slice(offset, length)?;
             entries.push(Entry { mapping, offset, length });
         }
-        Ok(Self { lease, mappings, entries, labels: answer.label })
+        check_parts(&answer.parts, &entries)?;
+        Ok(Self { lease, mappings, entries, labels: answer.label, parts: answer.parts })
     }
 
     /// How many samples there are.
@@ -92,5 +96,44 @@ impl Batch {
             return Some(&[]);
         }
         self.mappings.get(mapping)?.slice(offset, length).ok()
+    }
+}
+
+/// Checks that parts lie inside their samples, as many in each.
+fn check_parts(parts: &[u32], entries: &[Entry]) -> Result<()> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let wrong = || {
+        Error::internal(format!("`{}` numbers of parts arrived for `{}` samples", parts.len(), entries.len()))
+    };
+    let width = parts.len().checked_div(entries.len()).filter(|width| *width > 0 && width.is_multiple_of(2));
+    let width = width.filter(|width| width * entries.len() == parts.len()).ok_or_else(wrong)?;
+    let inside = |(spans, entry): (&[u32], &Entry)| {
+        spans
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .all(|[begin, length]| u64::from(*begin) + u64::from(*length) <= entry.length)
+    };
+    if parts.chunks(width).zip(entries).all(inside) { Ok(()) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_are_not_their_samples_are_refused() {
+        let entry = |length| Entry { mapping: 0, offset: 0, length };
+        let two = [entry(10), entry(4)];
+        assert!(check_parts(&[], &two).is_ok());
+        assert!(check_parts(&[0, 4, 6, 4, 0, 0, 2, 2], &two).is_ok());
+        for wrong in
+            [&[0, 1][..], &[0, 1, 2], &[0, 11, 0, 1], &[0, 1, u32::MAX, u32::MAX], &[0, 1, 1, 1, 0, 1]]
+        {
+            assert!(check_parts(wrong, &two).is_err(), "{wrong:?}");
+        }
+        assert!(check_parts(&[0, 1], &[]).is_err());
     }
 }

@@ -21,6 +21,8 @@ impl fmt::Debug for OpenDataset {
             .field("extensions", &self.extensions)
             .field("storage_options", &self.storage_options.keys().collect::<Vec<_>>())
             .field("expect", &self.expect)
+            .field("label", &self.label)
+            .field("root", &self.root)
             .finish()
     }
 }

@@ -39,7 +39,8 @@ fn totals_and_classes_are_those_of_what_was_pushed() {
     assert_eq!((catalog.len(), catalog.bytes(), catalog.largest()), (2, 3, 3));
     assert_eq!(catalog.classes(), ["a", "b"]);
     assert!(catalog.labelled() && !catalog.is_empty());
-    catalog.with_location(1, |at| assert_eq!(at, Location { key: "b/2", offset: 0, version: 8 }));
+    catalog
+        .with_location(1, |at| assert_eq!(at, Location { key: "b/2", offset: 0, version: 8, whole: true }));
     let nothing = build(&[], &[]);
     assert!(nothing.is_empty() && !nothing.labelled());
 }

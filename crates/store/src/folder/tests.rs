@@ -140,7 +140,7 @@ fn a_link_that_leads_back_is_left_out() {
     let directory = tree(&["a/1.png", "a/sub/2.png"]);
     symlink(directory.path().join("a"), directory.path().join("a/sub/back")).unwrap();
     symlink(directory.path(), directory.path().join("a/root")).unwrap();
-    for layout in Layout::ALL {
+    for layout in [Layout::Images, Layout::Files] {
         let listing = listed(directory.path(), layout, &[]).unwrap();
         assert_eq!(keys(&listing), ["a/1.png", "a/sub/2.png"]);
     }

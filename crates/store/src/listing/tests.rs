@@ -5,9 +5,11 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::format::{CHECKSUM, MAGIC, is_name};
 use super::*;
 use crate::folder;
-use crate::layout::Layout;
+use crate::layout::{Layout, Selection};
+use crate::place::Place;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -15,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct Bench {
     root: TempDir,
     listings: TempDir,
-    place: Place,
+    place: String,
     selection: Selection,
 }
 
@@ -27,7 +29,7 @@ impl Bench {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file).unwrap();
         }
-        let place = Place::resolve(&root.path().display().to_string()).unwrap();
+        let place = Place::resolve(&root.path().display().to_string()).unwrap().shown();
         let selection = Selection::new(Layout::Images, &[]).unwrap();
         let bench = Self { root, listings: tempfile::tempdir().unwrap(), place, selection };
         bench.age();
@@ -42,12 +44,20 @@ impl Bench {
         }
     }
 
-    fn slot(&self) -> Slot<'_> {
-        Slot::new(self.listings.path(), &self.place, &self.selection)
+    fn slot(&self) -> Slot {
+        self.slot_of(&self.selection)
+    }
+
+    fn slot_of(&self, selection: &Selection) -> Slot {
+        Slot::new(self.listings.path(), question(&self.place, selection))
+    }
+
+    fn load(&self) -> Option<Catalog> {
+        self.slot().load(|origin| origin.directories_hold(Path::new(&self.place)))
     }
 
     fn list(&self) -> Listing {
-        folder::list(self.place.path(), &self.selection, &mut |_| {}).unwrap()
+        folder::list(Path::new(&self.place), &self.selection, &mut |_| {}).unwrap()
     }
 
     /// The bytes of a valid file.
@@ -55,6 +65,11 @@ impl Bench {
         self.slot().save(&self.list(), SystemTime::now());
         fs::read(&self.slot().file).unwrap()
     }
+}
+
+fn question(place: &str, selection: &Selection) -> Question {
+    let (place, details) = (place.to_owned(), selection.extensions.clone());
+    Question { place, layout: selection.layout.name(), details }
 }
 
 fn kept() -> Bench {
@@ -66,7 +81,7 @@ fn kept() -> Bench {
 #[test]
 fn a_kept_listing_is_the_listing() {
     let bench = kept();
-    let (fresh, loaded) = (bench.list().catalog, bench.slot().load().unwrap());
+    let (fresh, loaded) = (bench.list().catalog, bench.load().unwrap());
     assert_eq!(loaded.identity(), fresh.identity());
     assert_eq!(loaded.versions_identity(), fresh.versions_identity());
     assert_eq!(loaded.classes(), fresh.classes());
@@ -81,11 +96,11 @@ fn another_question_has_another_slot() {
     let files = Selection::new(Layout::Files, &[]).unwrap();
     let png = Selection::new(Layout::Images, &[".png".into()]).unwrap();
     for other in [files, png] {
-        let slot = Slot::new(bench.listings.path(), &bench.place, &other);
-        assert!(slot.load().is_none());
+        let slot = bench.slot_of(&other);
+        assert!(slot.load(|_| true).is_none());
         // Even under the same name it is not taken for an answer.
         fs::copy(&bench.slot().file, &slot.file).unwrap();
-        assert!(slot.load().is_none());
+        assert!(slot.load(|_| true).is_none());
     }
 }
 
@@ -101,9 +116,9 @@ fn a_directory_that_changed_is_listed_anew() {
     ];
     for change in changes {
         let bench = kept();
-        assert!(bench.slot().load().is_some());
+        assert!(bench.load().is_some());
         change(bench.root.path());
-        assert!(bench.slot().load().is_none());
+        assert!(bench.load().is_none());
     }
 }
 
@@ -118,7 +133,7 @@ fn a_change_whose_time_was_set_back_is_seen_too() {
         fs::File::open(&folder).unwrap().set_modified(before.modified().unwrap()).unwrap();
     }
     assert_eq!(fs::metadata(&folder).unwrap().modified().unwrap(), before.modified().unwrap());
-    assert!(bench.slot().load().is_none());
+    assert!(bench.load().is_none());
 }
 
 #[test]
@@ -131,9 +146,9 @@ fn a_directory_changed_just_before_is_not_trusted() {
     assert!(!bench.slot().file.exists(), "the older listing goes as well");
     fresh.set_modified(began - Duration::from_millis(2_100)).unwrap();
     bench.slot().save(&bench.list(), began);
-    assert!(bench.slot().load().is_some());
+    assert!(bench.load().is_some());
     bench.slot().forget();
-    assert!(bench.slot().load().is_none());
+    assert!(bench.load().is_none());
     bench.slot().forget();
 }
 
@@ -142,9 +157,9 @@ fn a_corrupt_file_is_ignored_and_replaced() {
     let bench = kept();
     for bytes in [&b""[..], b"hotsetls", b"something else"] {
         fs::write(&bench.slot().file, bytes).unwrap();
-        assert!(bench.slot().load().is_none());
+        assert!(bench.load().is_none());
         bench.slot().save(&bench.list(), SystemTime::now());
-        assert!(bench.slot().load().is_some());
+        assert!(bench.load().is_some());
     }
 }
 
@@ -153,9 +168,9 @@ fn a_place_that_cannot_be_written_is_no_error() {
     let bench = Bench::new();
     let file = bench.listings.path().join("file");
     fs::write(&file, b"").unwrap();
-    let slot = Slot::new(&file, &bench.place, &bench.selection);
+    let slot = Slot::new(&file, question(&bench.place, &bench.selection));
     slot.save(&bench.list(), SystemTime::now());
-    assert!(slot.load().is_none());
+    assert!(slot.load(|_| true).is_none());
 }
 
 #[test]
@@ -164,6 +179,33 @@ fn a_path_that_leaves_the_root_is_garbled() {
     for name in ["", ".", "..", "a/b", "/", "a\0"] {
         assert!(!is_name(name));
     }
+}
+
+#[test]
+fn labels_places_and_parts_of_their_own_are_kept_too() {
+    use crate::catalog::{Builder, Sample, Shape};
+    let parts = vec!["jpg".to_owned(), "json".to_owned()];
+    let mut builder = Builder::of(Shape { classes: Vec::new(), labels: true, parts });
+    let shard = builder.directory("train-0.tar").unwrap();
+    let spans = [0, 4, 6, 4];
+    let sample = Sample { offset: Some(512), size: 10, version: 3, label: Some(-7), spans: &spans };
+    builder.push_sample(shard, "some/key", &sample).unwrap();
+    builder.push_sample(shard, "whole", &Sample { offset: None, label: Some(1), ..sample }).unwrap();
+    let objects = vec![Object { key: "train-0.tar".into(), look: Look { size: 4096, version: 3 } }];
+    let listing = Listing { catalog: builder.finish(), origin: Origin { objects, ..Origin::default() } };
+    let bench = Bench::new();
+    let slot = bench.slot();
+    slot.save(&listing, SystemTime::now());
+    let mut origin = None;
+    let loaded = slot.load(|found| origin.insert(found.clone()) == found).unwrap();
+    assert_eq!(origin, Some(listing.origin));
+    assert_eq!(loaded.identity(), listing.catalog.identity());
+    assert_eq!((loaded.offset(0), loaded.offset(1)), (Some(512), None));
+    assert_eq!((loaded.label(0), loaded.label(1)), (Some(-7), Some(1)));
+    assert_eq!(loaded.spans(1), spans);
+    assert_eq!(loaded.key(0), "train-0.tar/some/key");
+    loaded.with_location(0, |at| assert_eq!((at.key, at.offset, at.whole), ("train-0.tar", 512, false)));
+    loaded.with_location(1, |at| assert_eq!((at.key, at.offset, at.whole), ("train-0.tar/whole", 0, true)));
 }
 
 /// One valid file for all cases.

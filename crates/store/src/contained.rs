@@ -1,0 +1,36 @@
+//! Code of others that may panic on input it does not like.
+//!
+//! A panic of ours ends the server, since bookkeeping that broke off half-way must serve nobody. A reader of a
+//! file format has no bookkeeping of ours: its panic is caught, and the file refused.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread, at this moment, is caught and harmless. For panic hooks.
+pub fn panic_is_contained() -> bool {
+    CONTAINED.get()
+}
+
+/// What `work` returns; `None` if it panicked. `work` touches nothing that outlives it.
+pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let before = CONTAINED.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    CONTAINED.set(before);
+    done.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_inside_is_caught_and_one_outside_is_not_contained() {
+        assert_eq!(contained(panic_is_contained), Some(true));
+        assert_eq!(contained(|| -> u8 { panic!("as meant") }), None);
+        assert!(!panic_is_contained());
+    }
+}

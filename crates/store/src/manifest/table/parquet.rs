@@ -1,0 +1,111 @@
+//! Parquet tables, by their columns: only those asked for are read.
+
+#[cfg(test)]
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hotset_core::{Error, Result};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+
+use super::{Columns, Row, Rows};
+
+pub(super) fn read(bytes: Vec<u8>, label: &str) -> Result<Rows> {
+    let wrong = |error: parquet::errors::ParquetError| Error::invalid(format!("it is no Parquet: {error}"));
+    let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(wrong)?;
+    let schema = reader.metadata().file_metadata().schema();
+    let fields = schema.get_fields();
+    let has = |name: &str| fields.iter().any(|field| field.name() == name && field.is_primitive());
+    let columns = Columns::choose(has, label)?;
+    let wanted = [Some(columns.key), columns.label, Some("offset"), Some("length")];
+    let taken: Vec<_> = fields.iter().filter(|field| wanted.contains(&Some(field.name()))).cloned().collect();
+    let shape = Type::group_type_builder(schema.name()).with_fields(taken).build().map_err(wrong)?;
+    let mut rows = Rows::default();
+    for row in reader.get_row_iter(Some(shape)).map_err(wrong)? {
+        let row = row.map_err(wrong)?;
+        let at = rows.len() + 1;
+        let of = |name: &str| row.get_column_iter().find(|(found, _)| *found == name).map(|(_, field)| field);
+        let key = match of(columns.key) {
+            Some(Field::Str(text)) => text.as_str(),
+            other => {
+                return Err(Error::invalid(format!("row `{at}` has the key `{other:?}`, which is no text")));
+            }
+        };
+        let label = columns.label.and_then(of).filter(|field| !matches!(field, Field::Null));
+        let label = label.map(|field| text(field).ok_or_else(|| refused(at, "label", field))).transpose()?;
+        let number = |name: &str| match of(name) {
+            None | Some(Field::Null) => Ok(None),
+            Some(field) => whole(field).map(Some).ok_or_else(|| refused(at, name, field)),
+        };
+        let (offset, length) = (number("offset")?, number("length")?);
+        rows.push(Row { key, label: label.as_deref(), offset, length })?;
+    }
+    Ok(rows)
+}
+
+fn refused(row: usize, name: &str, field: &Field) -> Error {
+    Error::invalid(format!("row `{row}` has the `{name}` `{field}`"))
+}
+
+/// A label as text.
+fn text(field: &Field) -> Option<String> {
+    match field {
+        Field::Str(text) => Some(text.clone()),
+        field => signed(field).map(|number| number.to_string()),
+    }
+}
+
+fn whole(field: &Field) -> Option<u64> {
+    match field {
+        Field::ULong(number) => Some(*number),
+        field => signed(field).and_then(|number| u64::try_from(number).ok()),
+    }
+}
+
+fn signed(field: &Field) -> Option<i64> {
+    Some(match field {
+        Field::Byte(number) => i64::from(*number),
+        Field::Short(number) => i64::from(*number),
+        Field::Int(number) => i64::from(*number),
+        Field::Long(number) => *number,
+        Field::UByte(number) => i64::from(*number),
+        Field::UShort(number) => i64::from(*number),
+        Field::UInt(number) => i64::from(*number),
+        Field::ULong(number) => i64::try_from(*number).ok()?,
+        _ => return None,
+    })
+}
+
+/// A small table, for tests.
+#[cfg(test)]
+pub(super) fn sample() -> Vec<u8> {
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    let schema = "message m { required binary key (UTF8); required int64 label; optional int64 length; \
+                  required binary blob; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut bytes = Vec::new();
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let keys: Vec<ByteArray> = ["a.bin", "b.bin"].map(ByteArray::from).to_vec();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&keys, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[7, -1], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[10], Some(&[1, 0]), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&keys, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}

@@ -1,0 +1,124 @@
+//! Samples that are objects in an object store.
+//!
+//! A read is one GET: of the whole object where the sample is one, of a range where it lies inside. The answer
+//! carries the version of the bytes that follow, so one answer is one version: it is compared with what was
+//! listed before the first byte is taken, and nothing is ever put together from two answers. (Sending the listed
+//! ETag along would say the same; a catalog keeps 32 bits of it, not all.) The length is compared as well, and
+//! an answer that ends early is a failure in passing.
+//!
+//! Nothing is tried again here: the engine does that, with one budget for everything (see `Attempts`). Reads
+//! that touch are not put together either, since a read has one buffer: what lies side by side in a shard comes
+//! in one read only as the parts of one sample.
+
+mod address;
+mod connect;
+mod failure;
+mod keys;
+mod version;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use hotset_core::Result;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
+use tokio::runtime::Runtime;
+
+use crate::runtime::runtime;
+use crate::store::{Location, Look, Objects, ReadError, Store};
+use connect::{Attempts, connect};
+use failure::{out_of_range, tell};
+
+pub(crate) use address::Address;
+pub(crate) use connect::is_credential;
+pub(crate) use keys::list;
+
+/// Objects below a prefix.
+pub(crate) struct Remote {
+    address: Address,
+    /// For reads: a failure is told at once.
+    reads: Arc<dyn ObjectStore>,
+    /// For listings: failures in passing are tried again.
+    listings: Arc<dyn ObjectStore>,
+    runtime: Arc<Runtime>,
+}
+
+impl Remote {
+    /// The objects below `address`. Nothing is asked of the store yet.
+    pub(crate) fn open(address: Address, options: &BTreeMap<String, String>) -> Result<Self> {
+        // Clients look for their runtime when they are made.
+        let runtime = runtime()?;
+        let _entered = runtime.enter();
+        let reads = connect(&address, options, Attempts::One)?;
+        let listings = connect(&address, options, Attempts::Many)?;
+        Ok(Self { address, reads, listings, runtime: Arc::clone(&runtime) })
+    }
+
+    fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
+        self.address.key(key).map_err(|error| ReadError::Refused(error.to_string()))
+    }
+
+    async fn fetch(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+        let expected = into.len() as u64;
+        let end = at.offset.saturating_add(expected);
+        let short = || ReadError::Short { from: at.offset, to: end };
+        if !at.whole && expected == 0 {
+            return Ok(());
+        }
+        let range = (!at.whole).then(|| GetRange::Bounded(at.offset..end));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let answer = match self.reads.get_opts(&self.path(at.key)?, options).await {
+            Ok(answer) => answer,
+            Err(failure) if !at.whole && out_of_range(&failure) => return Err(short()),
+            Err(failure) => return Err(tell(&failure)),
+        };
+        let found = answer.meta.size;
+        if at.whole && found != expected {
+            return Err(ReadError::Resized { expected, found });
+        }
+        if !version::same(at.version, &answer.meta) {
+            return Err(ReadError::Modified);
+        }
+        if found < end {
+            return Err(short());
+        }
+        fill(answer, into).await
+    }
+}
+
+/// Copies an answer's bytes, which must be as many as there is room for.
+async fn fill(answer: GetResult, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+    let expected = into.len();
+    let mut filled = 0;
+    let mut chunks = answer.into_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|failure| tell(&failure))?;
+        let Some(room) = into.get_mut(filled..filled + chunk.len()) else {
+            return Err(ReadError::Transient(format!("more than `{expected}` bytes arrived")));
+        };
+        room.copy_from_slice(&chunk);
+        filled += chunk.len();
+    }
+    if filled == expected {
+        Ok(())
+    } else {
+        Err(ReadError::Transient(format!("only `{filled}` of `{expected}` bytes arrived")))
+    }
+}
+
+impl Store for Remote {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+        self.runtime.block_on(self.fetch(at, into))
+    }
+}
+
+impl Objects for Remote {
+    fn look(&self, key: &str) -> std::result::Result<Look, ReadError> {
+        let path = self.path(key)?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let answer = self.runtime.block_on(self.listings.get_opts(&path, options));
+        let meta = answer.map_err(|failure| tell(&failure))?.meta;
+        Ok(Look { size: meta.size, version: version::version(&meta) })
+    }
+}

@@ -1,0 +1,132 @@
+//! Addresses of object stores, as users write them: `s3://bucket/train`.
+//!
+//! Behind `s3://`, `gs://` and `az://` everything is the key as it stands, as the stores' own tools have it;
+//! behind `http://` it is a URL, with `%20` for a blank.
+
+use hotset_core::{Error, Result};
+use object_store::path::Path;
+
+/// Schemes and the kind of store behind each.
+const SCHEMES: [(&str, Kind); 10] = [
+    ("s3", Kind::S3),
+    ("s3a", Kind::S3),
+    ("gs", Kind::Google),
+    ("az", Kind::Azure),
+    ("azure", Kind::Azure),
+    ("abfs", Kind::Azure),
+    ("abfss", Kind::Azure),
+    ("adl", Kind::Azure),
+    ("http", Kind::Http),
+    ("https", Kind::Http),
+];
+
+/// Whose protocol a store speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    S3,
+    Google,
+    Azure,
+    Http,
+}
+
+/// A prefix of keys in an object store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) kind: Kind,
+    /// Scheme and bucket or host: what a client is made from.
+    pub(crate) base: String,
+    /// What all keys begin with; empty for the whole bucket.
+    pub(crate) prefix: Path,
+}
+
+impl Address {
+    /// The address that `written` is, if its scheme is one of an object store.
+    pub(crate) fn parse(written: &str) -> Option<Result<Self>> {
+        let (scheme, rest) = written.split_once("://")?;
+        let scheme = scheme.to_ascii_lowercase();
+        let (scheme, kind) = SCHEMES.into_iter().find(|(known, _)| *known == scheme)?;
+        Some(Self::behind(scheme, kind, rest).map_err(|why| {
+            Error::invalid(format!(
+                "`{written}` is no address of a store: {why}; write it like `s3://bucket/train`"
+            ))
+        }))
+    }
+
+    fn behind(scheme: &str, kind: Kind, rest: &str) -> std::result::Result<Self, String> {
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.is_empty() {
+            return Err(format!("it names no {}", if kind == Kind::Http { "host" } else { "bucket" }));
+        }
+        let path = path.trim_end_matches('/');
+        let prefix = match kind {
+            Kind::Http if path.contains(['?', '#']) => return Err("it has a query".into()),
+            Kind::Http => Path::from_url_path(path),
+            _ => Path::parse(path),
+        };
+        let prefix = prefix.map_err(|error| error.to_string())?;
+        Ok(Self { kind, base: format!("{scheme}://{host}"), prefix })
+    }
+
+    /// The address in one way of writing, for showing and for names.
+    pub(crate) fn shown(&self) -> String {
+        match self.prefix.as_ref() {
+            "" => self.base.clone(),
+            prefix => format!("{}/{prefix}", self.base),
+        }
+    }
+
+    /// The whole key of one below the prefix.
+    pub(crate) fn key(&self, below: &str) -> std::result::Result<Path, object_store::path::Error> {
+        match self.prefix.as_ref() {
+            "" => Path::parse(below),
+            prefix => Path::parse(format!("{prefix}/{below}")),
+        }
+    }
+
+    /// The key below the prefix, of a whole one.
+    pub(crate) fn below<'a>(&self, whole: &'a Path) -> &'a str {
+        let whole = whole.as_ref();
+        match self.prefix.as_ref() {
+            "" => whole,
+            prefix => whole.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).unwrap_or(whole),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(written: &str) -> Address {
+        Address::parse(written).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_bucket_and_a_prefix_come_apart() {
+        let address = parse("S3://bucket/some/train//");
+        assert_eq!((address.kind, address.base.as_str()), (Kind::S3, "s3://bucket"));
+        assert_eq!(address.shown(), "s3://bucket/some/train");
+        assert_eq!(address.key("a/b.png").unwrap().as_ref(), "some/train/a/b.png");
+        assert_eq!(address.below(&address.key("a/b.png").unwrap()), "a/b.png");
+        let bare = parse("gs://bucket");
+        assert_eq!((bare.shown().as_str(), bare.key("a").unwrap().as_ref()), ("gs://bucket", "a"));
+    }
+
+    #[test]
+    fn keys_stand_as_they_are_and_urls_are_urls() {
+        assert_eq!(parse("s3://bucket/50% done").prefix.as_ref(), "50% done");
+        assert_eq!(parse("https://host/50%25%20done").prefix.as_ref(), "50% done");
+        assert_eq!(parse("https://host:81/x").base, "https://host:81");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_a_path_is_none() {
+        for wrong in ["s3://", "s3:///train", "s3://bucket/a//b", "s3://bucket/../a", "http://host/a?b"] {
+            let error = Address::parse(wrong).unwrap().unwrap_err();
+            assert!(error.message.contains(&format!("`{wrong}`")), "{}", error.message);
+        }
+        for other in ["/data/train", "file:///data", "ftp://host/a"] {
+            assert!(Address::parse(other).is_none());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a store's answers mean, told apart by what to do about them.
+
+use hotset_core::Error;
+use object_store::Error as Failure;
+
+use crate::store::ReadError;
+
+/// The longest cause that is shown; some stores answer with pages.
+const SHOWN: usize = 300;
+
+/// Why a read failed.
+pub(crate) fn tell(failure: &Failure) -> ReadError {
+    match failure {
+        Failure::NotFound { .. } => ReadError::Vanished,
+        Failure::Precondition { .. } => ReadError::Modified,
+        Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {
+            ReadError::Refused(cause(failure))
+        }
+        Failure::NotSupported { .. }
+        | Failure::NotImplemented { .. }
+        | Failure::InvalidPath { .. }
+        | Failure::UnknownConfigurationKey { .. } => ReadError::Refused(cause(failure)),
+        other => match status(&other.to_string()) {
+            Some(404 | 410) => ReadError::Vanished,
+            Some(429 | 503) => ReadError::Busy(cause(failure)),
+            // 408: the store waited too long for us; 409: it is being written.
+            Some(408 | 409) => ReadError::Transient(cause(failure)),
+            Some(300..=499) => ReadError::Refused(cause(failure)),
+            _ => ReadError::Transient(cause(failure)),
+        },
+    }
+}
+
+/// Whether the store says that the object has no such bytes.
+pub(crate) fn out_of_range(failure: &Failure) -> bool {
+    matches!(failure, Failure::Generic { .. })
+        && (status(&failure.to_string()) == Some(416) || failure.to_string().contains("requested range"))
+}
+
+/// Why the store at `place` could not be listed.
+pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
+    let why = cause(failure);
+    match tell(failure) {
+        ReadError::Vanished => Error::invalid(format!("there is no `{place}`: {why}")),
+        ReadError::Refused(_)
+            if matches!(failure, Failure::NotSupported { .. }) || why.contains("status code: 405") =>
+        {
+            Error::invalid(format!(
+                "`{place}` cannot be listed, as most web servers cannot: {why}; name the files in a manifest \
+                 (`hotset.Manifest`)"
+            ))
+        }
+        ReadError::Refused(_) => Error::invalid(format!(
+            "the store does not let us list `{place}`: {why}; look at the credentials and at `storage_options`"
+        )),
+        _ => Error::unavailable(format!("`{place}` could not be listed: {why}")),
+    }
+}
+
+/// The innermost cause worth showing, in one short line.
+fn cause(failure: &Failure) -> String {
+    let mut error: &dyn std::error::Error = failure;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    let innermost = error.to_string();
+    // The transport's own words ("connection refused") say more than its wrapping; a status says enough.
+    let whole = failure.to_string();
+    let text = if status(&innermost).is_some() || whole.contains(&innermost) { innermost } else { whole };
+    let text = brief(&text).unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// Status, code and message of an answer in the XML of S3 and its like.
+fn brief(text: &str) -> Option<String> {
+    let (status, _) = text.split_once("status code: ")?.1.split_once(": <")?;
+    let element = |name: &str| {
+        let (_, after) = text.split_once(&format!("<{name}>"))?;
+        after.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
+    };
+    Some(format!("status code: {status}: {}: {}", element("Code")?, element("Message").unwrap_or("")))
+}
+
+/// The HTTP status in the store crate's message, which keeps it nowhere else that can be reached.
+fn status(message: &str) -> Option<u16> {
+    let (_, after) = message.split_once("status code: ")?;
+    after.get(..3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotset_core::Kind;
+
+    fn generic(text: &str) -> Failure {
+        Failure::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    #[test]
+    fn statuses_are_told_apart_by_what_to_do() {
+        let answered =
+            |status: &str| tell(&generic(&format!("Server returned non-2xx status code: {status}: why")));
+        assert!(matches!(answered("429 Too Many Requests"), ReadError::Busy(_)));
+        assert!(matches!(answered("503 Slow Down"), ReadError::Busy(_)));
+        assert!(matches!(answered("500 Internal Server Error"), ReadError::Transient(_)));
+        assert!(matches!(answered("400 Bad Request"), ReadError::Refused(_)));
+        assert!(matches!(answered("301 Moved"), ReadError::Refused(_)));
+        assert_eq!(answered("404 Not Found"), ReadError::Vanished);
+        assert!(matches!(tell(&generic("connection reset")), ReadError::Transient(_)));
+        let path = String::new;
+        let source = || "why".into();
+        assert_eq!(tell(&Failure::NotFound { path: path(), source: source() }), ReadError::Vanished);
+        assert_eq!(tell(&Failure::Precondition { path: path(), source: source() }), ReadError::Modified);
+        let denied = Failure::PermissionDenied { path: path(), source: source() };
+        assert!(matches!(tell(&denied), ReadError::Refused(_)));
+        assert_eq!(refuse("s3://b", &denied).kind, Kind::Invalid);
+        assert_eq!(refuse("s3://b", &generic("reset")).kind, Kind::Unavailable);
+        assert!(out_of_range(&generic("status code: 416 Range Not Satisfiable")));
+    }
+
+    #[test]
+    fn causes_are_one_short_line() {
+        let long = format!("<Error>\n  <Code>X</Code> {}", "y".repeat(1_000));
+        assert!(cause(&generic(&long)).len() < SHOWN + 4);
+        assert!(!cause(&generic(&long)).contains('\n'));
+        let answer = "non-2xx status code: 404 Not Found: <?xml?><Error><Code>NoSuchBucket</Code><Message>None \
+                      here</Message></Error>";
+        assert_eq!(cause(&generic(answer)), "status code: 404 Not Found: NoSuchBucket: None here");
+    }
+}

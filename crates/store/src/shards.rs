@@ -1,0 +1,153 @@
+//! Tar shards in the WebDataset layout: members that differ only in what follows the first dot of their file
+//! name are one sample, `0007.jpg` and `0007.cls` for example.
+//!
+//! An index is made once, from the headers, and kept; it holds as long as every shard has its length and
+//! version. A sample's bytes are the run of the shard from its first part to its last, read in one request;
+//! parts are places in that run. What lies between them (headers, members that are not asked for) is read along
+//! and skipped. Shards are indexed side by side, a number at a time, and taken in their order.
+
+mod braces;
+mod member;
+mod plan;
+mod tar;
+mod window;
+
+use hotset_core::{Error, Result};
+
+use crate::catalog::{Builder, Catalog, Sample, Shape};
+use crate::labels::Labels;
+use crate::layout::{Layout, Selection};
+use crate::listing::{Listing, Object, Origin, Question};
+use crate::options::Options;
+use crate::patience::named;
+use crate::place::Place;
+use crate::reach::Reach;
+use crate::side_by_side::side_by_side;
+use crate::store::{Look, Objects, ReadError};
+use member::Found;
+use plan::Plan;
+
+/// Shards that are found and not indexed yet.
+pub(crate) struct Shards {
+    place: String,
+    parts: Vec<String>,
+    label: String,
+    pub(crate) reach: Reach,
+    /// The shards, in their order, as they are now.
+    pub(crate) objects: Vec<Object>,
+}
+
+impl Shards {
+    /// Finds the shards that `written` names: a tar file, a pattern of names, or a place that holds some.
+    pub(crate) fn find(written: &str, parts: &[String], label: &str, options: &Options) -> Result<Self> {
+        let (root, names) = match cut(written) {
+            Some((root, pattern)) => (root, Some(braces::expand(pattern)?)),
+            None => (written, None),
+        };
+        let place = Place::resolve(root)?;
+        let reach = Reach::open(&place, options)?;
+        let objects = match names {
+            Some(names) => look(&reach, &names, &place.shown())?,
+            None => list(&reach)?,
+        };
+        let place = match cut(written) {
+            Some((_, pattern)) => format!("{}/{pattern}", place.shown().trim_end_matches('/')),
+            None => place.shown(),
+        };
+        Ok(Self { place, parts: parts.to_vec(), label: label.to_owned(), reach, objects })
+    }
+
+    pub(crate) fn question(&self) -> Question {
+        let details = self.parts.iter().chain([&self.label]).cloned().collect();
+        Question { place: self.place.clone(), layout: Layout::Shards.name(), details }
+    }
+
+    /// Makes the index; `progress` hears now and then how many samples there are so far.
+    pub(crate) fn index(&self, progress: &mut dyn FnMut(u64)) -> Result<Listing> {
+        let first = self
+            .objects
+            .first()
+            .ok_or_else(|| Error::invalid(format!("`{}` holds no shards", self.place)))?;
+        let plan = Plan::new(&self.parts, &self.label, &member::first(&self.reach, first)?, &first.key)?;
+        let shape = Shape { classes: Vec::new(), labels: plan.label.is_some(), parts: plan.names() };
+        let mut builder = Builder::of(shape);
+        let mut labels = Labels::default();
+        let mut taken = 0u64;
+        let push = |number: usize, found: Vec<Found>| {
+            let key = &self.objects[number].key;
+            let directory = builder.directory(key)?;
+            let version = self.objects[number].look.version;
+            for found in &found {
+                let of = || format!("{key}/{}", found.name);
+                let label = found.label.as_deref().map(|text| labels.number(text, &of())).transpose()?;
+                let sample = Sample {
+                    offset: Some(found.offset),
+                    size: found.size,
+                    version,
+                    label,
+                    spans: &found.spans,
+                };
+                builder.push_sample(directory, &found.name, &sample)?;
+            }
+            taken += found.len() as u64;
+            progress(taken);
+            Ok(())
+        };
+        side_by_side(
+            self.objects.len(),
+            &|number| member::index(&self.reach, &self.objects[number], &plan),
+            push,
+        )?;
+        labels.name(&mut builder)?;
+        let catalog: Catalog = builder.finish();
+        if catalog.is_empty() {
+            return Err(Error::invalid(format!("the shards of `{}` hold no samples", self.place)));
+        }
+        Ok(Listing { catalog, origin: Origin { objects: self.objects.clone(), ..Origin::default() } })
+    }
+}
+
+/// A pattern or a tar file, cut into the place it lies in and its name there; `None` for a place.
+fn cut(written: &str) -> Option<(&str, &str)> {
+    let brace = written.find('{');
+    if brace.is_none() && !written.to_lowercase().ends_with(".tar") {
+        return None;
+    }
+    let fixed = &written[..brace.unwrap_or(written.len())];
+    Some(match fixed.rfind('/') {
+        Some(0) => ("/", &written[1..]),
+        Some(slash) => (&written[..slash], &written[slash + 1..]),
+        None => (".", written),
+    })
+}
+
+/// Every shard below a place.
+fn list(reach: &Reach) -> Result<Vec<Object>> {
+    let tar = Selection::new(Layout::Files, &[".tar".to_owned()])?;
+    let catalog = reach.list(&tar, &mut |_| {})?.catalog;
+    let object = |id| Object {
+        key: catalog.key(id),
+        look: Look { size: catalog.size(id), version: catalog.version(id) },
+    };
+    Ok((0..catalog.len() as u32).map(object).collect())
+}
+
+/// Looks at every shard that is named.
+fn look(reach: &Reach, names: &[String], place: &str) -> Result<Vec<Object>> {
+    let mut objects = Vec::with_capacity(names.len());
+    let one = |number: usize| {
+        let key = &names[number];
+        reach.look(key).map_err(|error| match error {
+            ReadError::Vanished => Error::invalid(format!("there is no shard `{key}` below `{place}`")),
+            error => named(key, error),
+        })
+    };
+    side_by_side(names.len(), &one, |number, look| {
+        objects.push(Object { key: names[number].clone(), look });
+        Ok(())
+    })?;
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests;

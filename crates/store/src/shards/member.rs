@@ -1,0 +1,150 @@
+//! The members of one shard, put together to samples.
+
+use hotset_core::{Error, Result};
+
+use super::plan::{LabelAt, Plan};
+use super::tar::{Member, Source, members};
+use super::window::Window;
+use crate::listing::Object;
+use crate::reach::Reach;
+
+/// The longest member that is read for a label.
+const LABEL: u64 = 1 << 20;
+
+/// A sample of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its members' name up to the first dot.
+    pub(super) name: String,
+    /// Where its first part begins in the shard.
+    pub(super) offset: u64,
+    /// From there to the end of its last part.
+    pub(super) size: u64,
+    /// Begin and length of every part in its bytes; empty for one part.
+    pub(super) spans: Vec<u32>,
+    pub(super) label: Option<String>,
+}
+
+/// The extensions of a shard's first sample, in their order.
+pub(super) fn first(reach: &Reach, shard: &Object) -> Result<Vec<String>> {
+    let mut name = None;
+    let mut extensions = Vec::new();
+    let mut window = Window::new(reach, shard, reach.is_remote());
+    members(&shard.key, &mut window, &mut |member, _| {
+        let Some((sample, extension)) = apart(&member.name) else { return Ok(true) };
+        if name.get_or_insert_with(|| sample.to_owned()) != sample {
+            return Ok(false);
+        }
+        extensions.push(extension);
+        Ok(true)
+    })?;
+    Ok(extensions)
+}
+
+/// All samples of a shard, in their order.
+pub(super) fn index(reach: &Reach, shard: &Object, plan: &Plan) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut group = Group::default();
+    let mut window = Window::new(reach, shard, reach.is_remote());
+    members(&shard.key, &mut window, &mut |member, source| {
+        let Some((sample, extension)) = apart(&member.name) else { return Ok(true) };
+        if group.name != sample {
+            let whole = std::mem::replace(&mut group, Group { name: sample.to_owned(), ..Group::default() });
+            found.extend(whole.found(&shard.key, plan)?);
+        }
+        if let Some(at) = plan.label.as_ref().filter(|at| at.extension == extension) {
+            group.label = Some(label(&shard.key, &member, at, source)?);
+        }
+        group.members.push((extension, member.offset, member.size));
+        Ok(true)
+    })?;
+    found.extend(group.found(&shard.key, plan)?);
+    Ok(found)
+}
+
+/// Members of one name, as they come.
+#[derive(Default)]
+struct Group {
+    name: String,
+    members: Vec<(String, u64, u64)>,
+    label: Option<String>,
+}
+
+impl Group {
+    fn found(self, shard: &str, plan: &Plan) -> Result<Option<Found>> {
+        if self.members.is_empty() {
+            return Ok(None);
+        }
+        let lacks = |what: &str, setting: &str| {
+            Error::invalid(format!(
+                "the sample `{}` of the shard `{shard}` has no `{what}`; name what all samples have with `{setting}`",
+                self.name
+            ))
+        };
+        let mut parts = Vec::with_capacity(plan.parts.len());
+        for choices in &plan.parts {
+            let of = |extension: &String| self.members.iter().find(|(found, ..)| found == extension);
+            let (_, offset, size) =
+                choices.iter().find_map(of).ok_or_else(|| lacks(&choices.join(";"), "parts"))?;
+            parts.push((*offset, *size));
+        }
+        if let (Some(at), None) = (&plan.label, &self.label) {
+            return Err(lacks(&at.extension, "label"));
+        }
+        let offset = parts.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
+        let size = parts.iter().map(|(offset, size)| offset + size).max().unwrap_or(0) - offset;
+        if u32::try_from(size).is_err() {
+            return Err(Error::invalid(format!(
+                "the sample `{}` of the shard `{shard}` takes `{size}` bytes; samples of 4 GiB or more are not supported",
+                self.name
+            )));
+        }
+        let span = |(begin, length): &(u64, u64)| [(begin - offset) as u32, *length as u32];
+        let spans = if parts.len() > 1 { parts.iter().flat_map(span).collect() } else { Vec::new() };
+        Ok(Some(Found { name: self.name, offset, size, spans, label: self.label }))
+    }
+}
+
+/// A member's name up to the first dot of its file name, and what follows it, in lower case. Hidden members and
+/// those without a dot belong to no sample.
+fn apart(name: &str) -> Option<(&str, String)> {
+    let name = name.strip_prefix("./").unwrap_or(name);
+    let file = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = file + name[file..].find('.').filter(|dot| *dot > 0)?;
+    Some((&name[..dot], name[dot + 1..].to_lowercase()))
+}
+
+fn label<S: Source>(shard: &str, member: &Member, at: &LabelAt, source: &mut S) -> Result<String> {
+    let refused = |why: &str| {
+        Error::invalid(format!("the label `{}` of the shard `{shard}` {why}; see `label`", member.name))
+    };
+    if member.size > LABEL {
+        return Err(refused(&format!("has `{}` bytes", member.size)));
+    }
+    let bytes = source.bytes(member.offset, member.size)?;
+    let Some(field) = &at.field else {
+        return String::from_utf8(bytes.to_vec()).map_err(|_| refused("is no text"));
+    };
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| refused(&format!("is no JSON: {error}")))?;
+    match field.split('.').try_fold(&value, |value, name| value.get(name)) {
+        Some(serde_json::Value::String(text)) => Ok(text.clone()),
+        Some(serde_json::Value::Number(number)) => Ok(number.to_string()),
+        Some(_) => Err(refused(&format!("has a `{field}` that is no number and no text"))),
+        None => Err(refused(&format!("has no `{field}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_at_the_first_dot_of_the_file_name() {
+        assert_eq!(apart("a.b/c.seg.PNG"), Some(("a.b/c", "seg.png".into())));
+        assert_eq!(apart("./x.jpg"), Some(("x", "jpg".into())));
+        for none in ["a/.hidden.jpg", "README", "a.b/c", ""] {
+            assert_eq!(apart(none), None);
+        }
+    }
+}

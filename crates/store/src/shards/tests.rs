@@ -1,0 +1,144 @@
+//! Shards are indexed, kept and read as what was put into them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::tar::tests::member;
+use crate::{Layout, Opened, ReadError, Request, open};
+
+/// A shard of samples `from..to`, each a `jpg`, a `cls` and a `json`.
+fn shard(from: usize, to: usize) -> Vec<u8> {
+    let sample = |number: usize| {
+        [
+            member(&format!("s{number:04}.jpg"), b'0', &content(number)),
+            member(&format!("s{number:04}.cls"), b'0', format!("{}\n", number % 3).as_bytes()),
+            member(
+                &format!("s{number:04}.json"),
+                b'0',
+                format!("{{\"of\": {{\"name\": \"n{}\"}}}}", number % 2).as_bytes(),
+            ),
+        ]
+        .concat()
+    };
+    [(from..to).flat_map(sample).collect(), vec![0; 1024]].concat()
+}
+
+fn content(number: usize) -> Vec<u8> {
+    (0..number * 997).map(|byte| (byte * 31 + number) as u8).collect()
+}
+
+/// Three shards of five samples each.
+fn dataset() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..3 {
+        fs::write(root.path().join(format!("t-{number:02}.tar")), shard(number * 5, number * 5 + 5)).unwrap();
+    }
+    root
+}
+
+fn request(root: &Path, pattern: &str, parts: &[&str], label: &str) -> Request {
+    Request {
+        place: root.join(pattern).display().to_string(),
+        layout: Layout::Shards,
+        extensions: parts.iter().map(|part| part.to_string()).collect(),
+        label: label.into(),
+        root: String::new(),
+        storage_options: BTreeMap::new(),
+    }
+}
+
+fn opened(root: &Path, pattern: &str, parts: &[&str], label: &str) -> Opened {
+    open(&request(root, pattern, parts, label), None, &mut |_| {}).unwrap()
+}
+
+fn read(opened: &Opened, id: u32) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; opened.catalog.size(id) as usize];
+    opened.catalog.with_location(id, |at| opened.store.read(at, &mut bytes)).map(|()| bytes)
+}
+
+#[test]
+fn one_part_is_exactly_its_member_and_labels_are_those_of_cls() {
+    let root = dataset();
+    for pattern in ["t-{00..02}.tar", ""] {
+        let opened = opened(root.path(), pattern, &["jpg"], "");
+        assert_eq!(opened.catalog.len(), 15);
+        assert_eq!(opened.catalog.parts(), ["jpg"]);
+        for number in 0..15 {
+            let id = number as u32;
+            assert_eq!(read(&opened, id).unwrap(), content(number));
+            assert_eq!(opened.catalog.label(id), Some(number as i64 % 3));
+            assert_eq!(opened.catalog.key(id), format!("t-{:02}.tar/s{number:04}", number / 5));
+            assert!(opened.catalog.spans(id).is_empty());
+        }
+    }
+}
+
+#[test]
+fn several_parts_come_in_one_run_in_the_order_asked_for() {
+    let root = dataset();
+    let opened = opened(root.path(), "t-01.tar", &["json", "png;jpg"], "json:of.name");
+    assert_eq!(opened.catalog.parts(), ["json", "png;jpg"]);
+    assert_eq!(opened.catalog.classes(), ["n0", "n1"]);
+    for number in 5..10 {
+        let id = number as u32 - 5;
+        let bytes = read(&opened, id).unwrap();
+        let spans = opened.catalog.spans(id);
+        let part = |at: usize| &bytes[spans[2 * at] as usize..][..spans[2 * at + 1] as usize];
+        assert_eq!(part(0), format!("{{\"of\": {{\"name\": \"n{}\"}}}}", number % 2).as_bytes());
+        assert_eq!(part(1), content(number));
+        assert_eq!(opened.catalog.label(id), Some(number as i64 % 2));
+    }
+}
+
+#[test]
+fn what_is_missing_or_compressed_is_named() {
+    let root = dataset();
+    let refused = |pattern: &str, parts: &[&str], label: &str| {
+        open(&request(root.path(), pattern, parts, label), None, &mut |_| {}).err().unwrap().message
+    };
+    assert!(refused("t-{00..03}.tar", &[], "").contains("no shard `t-03.tar`"));
+    assert!(
+        refused("t-00.tar", &["png"], "").contains("the sample `s0000` of the shard `t-00.tar` has no `png`")
+    );
+    assert!(refused("t-00.tar", &["jpg"], "txt").contains("has no `txt`"));
+    assert!(refused("t-00.tar", &["jpg"], "json:nothing").contains("has no `nothing`"));
+    fs::write(root.path().join("z.tar"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap();
+    assert!(refused("z.tar", &[], "").contains("`z.tar` is gzip"));
+    fs::write(root.path().join("cut.tar"), &shard(4, 6)[..6_000]).unwrap();
+    assert!(refused("cut.tar", &[], "").contains("`cut.tar` is no whole tar file"));
+}
+
+#[test]
+fn an_index_is_kept_until_a_shard_changes_and_a_changed_shard_is_told() {
+    let (root, listings) = (dataset(), tempfile::tempdir().unwrap());
+    let request = request(root.path(), "t-{00..02}.tar", &["jpg", "json"], "");
+    let opened = || open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+    let (first, second) = (opened(), opened());
+    assert_eq!((first.cached, second.cached), (false, true));
+    assert_eq!(first.identity, second.identity);
+    let path = root.path().join("t-01.tar");
+    fs::write(&path, shard(20, 25)).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
+    fs::File::open(&path).unwrap().set_modified(later).unwrap();
+    assert!(matches!(read(&second, 7), Err(ReadError::Modified)));
+    let third = opened();
+    assert!(!third.cached);
+    assert_eq!(third.catalog.key(5), "t-01.tar/s0020");
+}
+
+#[test]
+fn members_larger_than_the_window_are_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    let large = vec![7; 300_000];
+    let tar: Vec<u8> = (0..4)
+        .flat_map(|number| member(&format!("{number}.bin"), b'0', &large))
+        .chain(vec![0; 1024])
+        .collect();
+    fs::write(root.path().join("x.tar"), tar).unwrap();
+    let opened = opened(root.path(), "x.tar", &[], "");
+    assert_eq!((opened.catalog.len(), opened.catalog.labelled()), (4, false));
+    assert_eq!(read(&opened, 3).unwrap(), large);
+}

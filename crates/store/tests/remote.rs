@@ -1,0 +1,201 @@
+//! What a store says is told apart, and never more than one attempt is made for a read.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod scripted;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hotset_core::{Error, Kind};
+use hotset_store::{Layout, Location, Opened, ReadError, Request, open};
+use scripted::{Answer, Asked, Scripted};
+
+/// The page of a listing of `keys` below `train`, all of eight bytes and of version `v1`.
+fn page(keys: &[&str], prefixes: &[&str]) -> Answer {
+    let objects: String = keys
+        .iter()
+        .map(|key| {
+            format!(
+                "<Contents><Key>train/{key}</Key><Size>8</Size><ETag>\"v1\"</ETag>\
+                 <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            )
+        })
+        .collect();
+    let common: String = prefixes
+        .iter()
+        .map(|key| format!("<CommonPrefixes><Prefix>train/{key}/</Prefix></CommonPrefixes>"))
+        .collect();
+    let text = format!("<ListBucketResult>{objects}{common}</ListBucketResult>");
+    Answer::object("page", text.as_bytes())
+}
+
+/// A store that lists one object `a`, and answers reads with `eight` of version `v1`.
+fn usual(asked: &Asked) -> Answer {
+    if asked.path.contains("list-type=2") { page(&["a"], &[]) } else { Answer::object("v1", b"12345678") }
+}
+
+fn request(server: &Scripted, layout: Layout, options: &[(&str, &str)]) -> Request {
+    let endpoint = format!("http://127.0.0.1:{}", server.port);
+    let usual = [("aws_endpoint", endpoint.as_str()), ("aws_skip_signature", "true"), ("timeout", "400ms")];
+    let options = usual.iter().chain(options);
+    Request {
+        place: "s3://bucket/train".into(),
+        layout,
+        extensions: Vec::new(),
+        label: String::new(),
+        root: String::new(),
+        storage_options: options.map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+    }
+}
+
+fn opened(server: &Scripted) -> Opened {
+    open(&request(server, Layout::Files, &[]), None, &mut |_| {}).unwrap()
+}
+
+fn read(opened: &Opened) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; 8];
+    opened.catalog.with_location(0, |at| opened.store.read(at, &mut bytes)).map(|()| bytes)
+}
+
+/// What a read comes to when every GET is answered so, and how many requests it made.
+fn told(answer: Answer) -> (ReadError, usize) {
+    let server = Scripted::new(usual);
+    let opened = opened(&server);
+    server.now(move |_| answer.clone());
+    let before = server.count();
+    (read(&opened).unwrap_err(), server.count() - before)
+}
+
+#[test]
+fn bytes_out_are_bytes_in() {
+    let server = Scripted::new(usual);
+    assert_eq!(read(&opened(&server)).unwrap(), b"12345678");
+}
+
+#[test]
+fn statuses_are_told_apart_after_one_request() {
+    for (status, kind, retriable) in [
+        (400, Kind::Invalid, false),
+        (401, Kind::Invalid, false),
+        (403, Kind::Invalid, false),
+        (404, Kind::Changed, false),
+        (429, Kind::Unavailable, true),
+        (500, Kind::Unavailable, true),
+        (503, Kind::Unavailable, true),
+    ] {
+        let (error, requests) = told(Answer::status(status));
+        assert_eq!((error.retriable(), requests), (retriable, 1), "{status}: {error}");
+        assert_eq!(Error::from(error).kind, kind, "{status}");
+    }
+    assert!(matches!(told(Answer::status(429)).0, ReadError::Busy(_)));
+    assert!(matches!(told(Answer::status(503)).0, ReadError::Busy(_)));
+    assert!(matches!(told(Answer::status(500)).0, ReadError::Transient(_)));
+    assert!(matches!(told(Answer::status(403)).0, ReadError::Refused(why) if why.contains("403")));
+}
+
+#[test]
+fn an_object_of_another_version_or_length_is_never_taken() {
+    assert_eq!(told(Answer::object("v2", b"abcdefgh")).0, ReadError::Modified);
+    let longer = ReadError::Resized { expected: 8, found: 9 };
+    assert_eq!(told(Answer::object("v1", b"123456789")).0, longer);
+    let shorter = ReadError::Resized { expected: 8, found: 3 };
+    assert_eq!(told(Answer::object("v2", b"abc")).0, shorter);
+}
+
+#[test]
+fn half_an_object_is_a_failure_in_passing() {
+    for sent in [0, 5] {
+        let (error, requests) = told(Answer { sent, ..Answer::object("v1", b"12345678") });
+        assert!(error.retriable(), "{error}");
+        assert_eq!(requests, 1);
+    }
+}
+
+#[test]
+fn a_store_that_stalls_is_given_up_after_the_time_set_and_read_when_it_is_back() {
+    let server = Scripted::new(usual);
+    let opened = opened(&server);
+    server.now(|asked| Answer { after: Duration::from_secs(3), ..usual(asked) });
+    assert!(read(&opened).unwrap_err().retriable());
+    server.now(usual);
+    assert_eq!(read(&opened).unwrap(), b"12345678");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_a_failure_in_passing() {
+    let server = Scripted::new(usual);
+    let opened = opened(&server);
+    drop(server);
+    let error = read(&opened).unwrap_err();
+    assert!(error.retriable(), "{error}");
+}
+
+#[test]
+fn a_range_beyond_the_end_is_short_and_one_inside_is_read() {
+    let server = Scripted::new(usual);
+    let opened = opened(&server);
+    let version = opened.catalog.with_location(0, |at| at.version);
+    let part = |offset, into: &mut [u8]| {
+        opened.store.read(Location { key: "a", offset, version, whole: false }, into)
+    };
+    let mut three = [0; 3];
+    part(4, &mut three).unwrap();
+    assert_eq!(&three, b"567");
+    assert_eq!(part(6, &mut three), Err(ReadError::Short { from: 6, to: 9 }));
+    assert_eq!(part(8, &mut three), Err(ReadError::Short { from: 8, to: 11 }));
+    server.now(|_| Answer::object("v2", b"abcdefgh"));
+    assert_eq!(part(0, &mut three), Err(ReadError::Modified));
+}
+
+#[test]
+fn a_listing_is_tried_again_by_itself() {
+    let mut failures = 2;
+    let server = Scripted::new(move |asked| {
+        failures -= i32::from(failures > 0);
+        if failures > 0 { Answer::status(503) } else { usual(asked) }
+    });
+    assert_eq!(opened(&server).catalog.len(), 1);
+    assert_eq!(server.requests.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_listing_that_is_refused_names_the_place_and_what_to_look_at() {
+    let server = Scripted::new(|_| Answer::status(403));
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("`s3://bucket/train`") && error.message.contains("`storage_options`"));
+    assert!(error.message.contains("403"), "{}", error.message);
+}
+
+#[test]
+fn classes_are_listed_side_by_side_and_come_in_their_order() {
+    let server = Scripted::new(|asked: &Asked| {
+        if asked.path.contains("delimiter=%2F") {
+            return page(&["loose.png"], &["b", "a b", "B"]);
+        }
+        match asked.path.split("prefix=").nth(1).unwrap().split('&').next().unwrap() {
+            "train%2Fb%2F" => page(&["b/a/2.png", "b/10.png", "b/9.png", "b/a-b.png", "b/none.txt"], &[]),
+            "train%2Fa%20b%2F" | "train%2Fa+b%2F" => page(&["a b/1.JPG"], &[]),
+            "train%2FB%2F" => page(&["B/1.png"], &[]),
+            other => panic!("{other}"),
+        }
+    });
+    let opened = open(&request(&server, Layout::Images, &[]), None, &mut |_| {}).unwrap();
+    let catalog = &opened.catalog;
+    assert_eq!(catalog.classes(), ["B", "a b", "b"]);
+    let keys: Vec<_> =
+        (0..catalog.len() as u32).map(|id| (catalog.key(id), catalog.label(id).unwrap())).collect();
+    let expected = ["B/1.png", "a b/1.JPG", "b/10.png", "b/9.png", "b/a-b.png", "b/a/2.png"];
+    assert_eq!(keys, expected.map(str::to_owned).into_iter().zip([0, 1, 2, 2, 2, 2]).collect::<Vec<_>>());
+    assert_eq!(server.count(), 4, "one request for the classes and one for each");
+}
+
+#[test]
+fn a_web_server_that_cannot_list_is_told_to_need_a_manifest() {
+    let server = Scripted::new(|_| Answer::status(405));
+    let mut wanted = request(&server, Layout::Files, &[]);
+    wanted.place = format!("http://127.0.0.1:{}/train", server.port);
+    wanted.storage_options.clear();
+    let error = open(&wanted, None, &mut |_| {}).err().unwrap();
+    assert!(error.message.contains("hotset.Manifest"), "{}", error.message);
+}

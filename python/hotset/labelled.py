@@ -1,0 +1,53 @@
+"""Samples of one or several parts, each with a label: what `Shards` and `Manifest` have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .dataset import Dataset
+from .source import Batch
+
+
+class Labelled(Dataset):
+    """Samples as `(sample, label)`, or alone where there are no labels; the id comes last if asked for."""
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, sorted, where labels are names; a label is a place in this list."""
+        return list(self._source.catalog.classes)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class."""
+        return {name: label for label, name in enumerate(self._source.catalog.classes)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of every sample; empty where a sample is one thing."""
+        return self._source.catalog.parts
+
+    def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
+        views, labels = batch.views(), batch.labels
+        places = batch.parts
+        width = len(places) // len(ids)
+        samples: list[Any] = []
+        for at, (number, view) in enumerate(zip(ids, views, strict=True)):
+            if width:
+                spans = places[at * width : (at + 1) * width]
+                pieces = [
+                    view[begin : begin + length]
+                    for begin, length in zip(spans[::2], spans[1::2], strict=True)
+                ]
+            else:
+                pieces = [view]
+            sample = self._made(number, view, pieces)
+            if labels or self.with_ids:
+                sample = (sample, *labels[at : at + 1], *([number] if self.with_ids else []))
+            samples.append(sample)
+        return samples
+
+    def _made(self, number: int, view: memoryview, pieces: list[memoryview]) -> Any:
+        decode = self.decode
+        if decode is None:
+            return bytes(pieces[0]) if len(pieces) == 1 else tuple(bytes(piece) for piece in pieces)
+        return self._decoded(lambda _: decode(*pieces), number, view)

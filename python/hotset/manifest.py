@@ -1,0 +1,47 @@
+"""`Manifest`: the samples that a table names, served through the cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import deadline
+from .labelled import Labelled
+from .source import Progress
+
+
+class Manifest(Labelled):
+    """The samples of a table, in its order: whole files or objects, or parts of them.
+
+    - `table`: a `.csv` with a head, a `.jsonl` or a `.parquet`, on disk or in a store. Columns: `key` (or
+      `path`, or `file`), and if they are there a label, `offset` and `length`. With `length` an object in a
+      store is not looked at before it is read, which saves a request for each.
+    - `root`: the directory or prefix that keys lie below; without it the one that the table lies in.
+    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are
+      numbers, or names of classes.
+
+    For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
+    `with_ids=True`, and without a label in tables that have none.
+    """
+
+    def __init__(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] = "",
+        label: str = "",
+        cache: str | int = "20%",
+        decode: Callable[[memoryview], Any] | None = None,
+        with_ids: bool = False,
+        job: str | None = None,
+        wait: float = deadline.DEFAULT_WAIT,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.decode = decode
+        self.with_ids = with_ids
+        self._closed = False
+        self._source = self._open(
+            "manifest", table, cache, (), job, wait, storage_options, progress, label=label, root=root
+        )

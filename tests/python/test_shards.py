@@ -1,0 +1,84 @@
+"""Tar shards on a local disk: parts, labels, patterns, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import hotset
+import pytest
+from trees import digest, tar_shards
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> tuple[Path, dict[int, tuple[str, str, int]]]:
+    """Three shards, and the digests of every sample's parts and its label."""
+    place = tmp_path / "shards"
+    return place, tar_shards(place, shards=3, samples=20)
+
+
+def test_samples_come_with_their_label_and_in_the_order_of_the_shards(
+    shards: tuple[Path, dict[int, tuple[str, str, int]]],
+) -> None:
+    place, truth = shards
+    train = hotset.Shards(place / "train-{000..002}.tar", parts=("jpg",))
+    assert len(train) == 60
+    found = {number: (digest(image), label) for number, (image, label) in enumerate(train)}  # type: ignore[call-overload]
+    assert found == {number: (image, label) for number, (_, image, label) in truth.items()}
+    assert train.key(21) == "train-001.tar/some/000021"
+    assert hotset.Shards(place, parts=("jpg",)).key(59) == "train-002.tar/some/000059"
+
+
+def test_several_parts_come_together_in_the_order_asked_for(
+    shards: tuple[Path, dict[int, tuple[str, str, int]]],
+) -> None:
+    place, truth = shards
+    whole = hotset.Shards(place / "train-001.tar", with_ids=True)
+    assert whole.parts == ("jpg", "json")
+    (image, note), label, number = whole[3]
+    assert (digest(note), digest(image), label, number) == (*truth[23], 3)
+    turned = hotset.Shards(
+        place / "train-001.tar", parts=("json", "jpg"), decode=lambda a, b: (digest(a), digest(b))
+    )
+    assert turned[3] == (truth[23][:2], truth[23][2])
+
+
+def test_labels_may_come_from_json_or_not_at_all(
+    shards: tuple[Path, dict[int, tuple[str, str, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, truth = shards
+    named = hotset.Shards(place, parts=("jpg",), label="json:number")
+    assert [named[number][1] for number in (0, 59)] == [0, 59]
+    bare = hotset.Shards(place, parts=("jpg",), label="none")
+    assert digest(bare[7]) == truth[7][1]
+    monkeypatch.setenv("HOTSET", "off")
+    past = hotset.Shards(place, parts=("json", "jpg"))
+    (note, image), label = past[31]
+    assert (digest(note), digest(image), label) == truth[31]
+
+
+def test_what_cannot_be_read_is_refused_with_the_reason(
+    shards: tuple[Path, dict[int, tuple[str, str, int]]],
+) -> None:
+    place, _ = shards
+    (place / "packed.tar").write_bytes(gzip.compress((place / "train-000.tar").read_bytes()))
+    with pytest.raises(hotset.InvalidError, match=r"`packed\.tar` is gzip"):
+        hotset.Shards(place / "packed.tar")
+    with pytest.raises(hotset.InvalidError, match=r"no shard `train-003\.tar`"):
+        hotset.Shards(place / "train-{000..003}.tar")
+    with pytest.raises(hotset.InvalidError, match="has no `png`"):
+        hotset.Shards(place / "train-000.tar", parts=("png",))
+    with pytest.raises(hotset.InvalidError, match="`parts='jpg'`: a sequence"):
+        hotset.Shards(place / "train-000.tar", parts="jpg")
+    with pytest.raises(hotset.InvalidError, match="does not close"):
+        hotset.Shards(place / "train-{000.tar")
+
+
+def test_a_shard_that_was_written_since_is_told(shards: tuple[Path, dict[int, tuple[str, str, int]]]) -> None:
+    place, truth = shards
+    train = hotset.Shards(place / "train-{000..002}.tar", parts=("jpg",), cache=0)
+    data = (place / "train-001.tar").read_bytes()
+    (place / "train-001.tar").write_bytes(data[:-1])
+    with pytest.raises(hotset.ChangedError, match=r"train-001\.tar/some/000025"):
+        train[25]
+    assert digest(train[3][0]) == truth[3][1]
