@@ -54,6 +54,7 @@ pub struct Schedule {
     frontier: usize,
     ranks: Vec<Rank>,
     restored: bool,
+    generation: u64,
 }
 
 /// One rank's way through an epoch.
@@ -92,6 +93,7 @@ impl Schedule {
             frontier: 0,
             ranks,
             restored: false,
+            generation: 0,
         }
     }
 
@@ -107,6 +109,21 @@ impl Schedule {
         }
         schedule.restored = true;
         schedule
+    }
+
+    /// Notes that whoever had begun it is gone.
+    pub fn set_restored(&mut self) {
+        self.restored = true;
+    }
+
+    /// A number that tells it from another schedule of the same epoch.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Sets that number.
+    pub fn set_generation(&mut self, generation: u64) {
+        self.generation = generation;
     }
 
     /// Whether another server had begun it: slots that nobody asks for here may have been served there.
@@ -155,6 +172,10 @@ impl Schedule {
 
     /// The slot that a request of `rank` for `id` takes, decided or not.
     pub fn find(&self, rank: u32, id: Id) -> Option<usize> {
+        // A straggler of a rank that has left is nobody's slot any more.
+        if self.ranks.get(rank as usize).is_none_or(|rank| rank.closed) {
+            return None;
+        }
         self.chain(id).find(|&slot| {
             slot % self.ranks.len() == rank as usize
                 && !matches!(self.states[slot], State::Done | State::Taken)
@@ -215,21 +236,13 @@ impl Schedule {
         self.abandon_before(slot % world, until, decided)
     }
 
-    /// Begins the epoch for `rank`, `start` of its slots having been trained before. False if it had begun.
-    pub fn begin(&mut self, rank: u32, start: usize) -> bool {
-        let world = self.ranks.len();
-        let rank = rank as usize;
-        if std::mem::replace(&mut self.ranks[rank].begun, true) {
+    /// Begins the epoch for `rank`, `start` of its slots having been trained before; those of them that were
+    /// decided already are appended to `left`. False if it had begun.
+    pub fn begin(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, State)>) -> bool {
+        if std::mem::replace(&mut self.ranks[rank as usize].begun, true) {
             return false;
         }
-        let start = start.min(self.plan.rank_len());
-        for position in 0..start {
-            let slot = position * world + rank;
-            if self.states[slot] == State::Ahead {
-                self.finish(slot);
-            }
-        }
-        self.ranks[rank].oldest = self.ranks[rank].oldest.max(start);
+        self.abandon_before(rank as usize, start.min(self.plan.rank_len()), left);
         true
     }
 
@@ -243,11 +256,12 @@ impl Schedule {
         self.ranks.get(rank as usize).is_some_and(|rank| rank.begun && !rank.closed)
     }
 
-    /// Begins the epoch once more for a rank that had begun it, from position `start`.
+    /// Begins the epoch once more for a rank that had begun it, from position `start`; slots before that were
+    /// decided and not served are appended to `left`.
     ///
     /// What was decided stays decided, since a policy is asked once a slot. One visit to each of the rank's
     /// slots: only a trainer that starts an epoch over pays it.
-    pub fn begin_again(&mut self, rank: u32, start: usize) {
+    pub fn begin_again(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, State)>) {
         let world = self.ranks.len();
         let rank = rank as usize;
         let start = start.min(self.plan.rank_len());
@@ -259,7 +273,13 @@ impl Schedule {
                     let head = &mut self.first[self.plan.ids()[slot] as usize];
                     *head = (*head).min(slot as u32);
                 }
+                // Passed over while the rank was closed: deciding will not come back to it.
+                State::Ahead if position >= start && slot < self.frontier => self.states[slot] = State::Again,
                 State::Ahead | State::Again if position < start => self.finish(slot),
+                was if position < start && was.waits() => {
+                    left.push((slot, was));
+                    self.finish(slot);
+                }
                 _ => {}
             }
         }

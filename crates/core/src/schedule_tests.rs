@@ -81,9 +81,9 @@ fn a_rank_that_leaves_early_leaves_its_slots_and_no_others() {
 fn a_resumed_rank_skips_what_it_has_trained() {
     let ids: Vec<Id> = (0..6).collect();
     let mut schedule = schedule(2, &ids);
-    assert!(schedule.begin(0, 2));
-    assert!(!schedule.begin(0, 0), "beginning again changes nothing");
-    assert!(schedule.begin(1, 0));
+    assert!(schedule.begin(0, 2, &mut Vec::new()));
+    assert!(!schedule.begin(0, 0, &mut Vec::new()), "beginning again changes nothing");
+    assert!(schedule.begin(1, 0, &mut Vec::new()));
     let mut order = Vec::new();
     while let Some(slot) = schedule.next_undecided() {
         order.push(slot);
@@ -96,7 +96,7 @@ fn a_resumed_rank_skips_what_it_has_trained() {
 fn an_epoch_begun_again_serves_all_of_it_again() {
     let ids: Vec<Id> = (0..4).collect();
     let mut schedule = schedule(1, &ids);
-    schedule.begin(0, 0);
+    schedule.begin(0, 0, &mut Vec::new());
     for _ in 0..3 {
         let slot = schedule.next_undecided().unwrap();
         schedule.decide(slot, State::Single);
@@ -104,7 +104,7 @@ fn an_epoch_begun_again_serves_all_of_it_again() {
     schedule.take(0);
     schedule.serve(0);
     assert_eq!(schedule.find(0, 0), None);
-    schedule.begin_again(0, 0);
+    schedule.begin_again(0, 0, &mut Vec::new());
     assert_eq!(schedule.find(0, 0), Some(0));
     assert_eq!(schedule.state(0), State::Again);
     assert_eq!(schedule.state(1), State::Single);

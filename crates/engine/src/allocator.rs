@@ -104,6 +104,11 @@ impl Allocator {
         self.segments.remove(&segment);
     }
 
+    /// Whether a segment takes any block that fits.
+    pub(crate) fn is_open(&self, segment: u32) -> bool {
+        self.segments.get(&segment).is_some_and(|book| book.open)
+    }
+
     pub(crate) fn is_empty(&self, segment: u32) -> bool {
         self.segments.get(&segment).is_none_or(|book| book.live.is_empty())
     }

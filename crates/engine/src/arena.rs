@@ -104,8 +104,7 @@ impl Arena {
     /// Gives a block back.
     pub(crate) fn free(&mut self, block: Block) {
         self.occupied -= u64::from(block.granules) * GRANULE;
-        if self.allocator.free(block) && (self.total > self.limit || self.spills.contains_key(&block.segment))
-        {
+        if self.allocator.free(block) && (self.total > self.limit || !self.allocator.is_open(block.segment)) {
             self.drop_if_empty(block.segment);
         }
     }

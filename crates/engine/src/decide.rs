@@ -89,30 +89,35 @@ impl State {
     }
 
     /// Reads on along a job's plans, as far as its window reaches. True if the lock should be let go of
-    /// before going on.
-    pub(crate) fn pump(&mut self, serial: u64) -> Result<bool> {
+    /// before going on. What cannot be read ahead is read when it is asked for, and said then.
+    pub(crate) fn pump(&mut self, serial: u64) -> bool {
         for _ in 0..DECISIONS {
-            let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
+            let Some(job) = self.jobs.get_mut(&serial) else { return false };
             if !job.request.prefetch {
-                return Ok(false);
+                return false;
             }
-            let Some((_, _, id)) = job.peek() else { return Ok(false) };
+            let Some((_, _, id)) = job.peek() else { return false };
             let (dataset, window) = (job.dataset, job.window);
             // An earlier slot of the same sample is still to be served: its bytes come first.
             if job.waits_for(id) {
-                return Ok(false);
+                return false;
             }
             let book = &self.datasets[dataset as usize];
             let (size, whole) = (book.catalog.size(id), book.catalog.bytes());
             let full = window + size > self.window(whole) && window > 0;
             if full || self.passing() + size > self.reserve() / 8 * 7 {
-                return Ok(false);
+                return false;
             }
-            if !self.decide(serial, true)? {
-                return Ok(false);
+            match self.decide(serial, true) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read ahead");
+                    return false;
+                }
             }
         }
-        Ok(true)
+        true
     }
 
     /// How many bytes a job may read ahead of a dataset of `whole` bytes: its share of half the reserve, but

@@ -75,9 +75,7 @@ impl Engine {
         let mut state = self.shared.lock();
         let leases: Vec<u64> =
             state.sessions.get(&session.0).map(|s| s.leases.iter().copied().collect()).unwrap_or_default();
-        if let Err(error) = state.release(session.0, &leases) {
-            tracing::warn!(%error, "cannot make room for what a spilled batch leaves behind");
-        }
+        state.release(session.0, &leases);
         state.sessions.remove(&session.0);
         for job in state.jobs.values_mut() {
             if job.sessions.remove(&session.0) && job.sessions.is_empty() {
@@ -181,6 +179,8 @@ impl Engine {
                 self.shared.room.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.cramped -= 1;
+            // The epoch may have changed meanwhile.
+            while state.catch_up(wanted)? {}
         }
     }
 
@@ -246,23 +246,22 @@ impl Engine {
             let epoch = items.first().and_then(Item::epoch);
             job.counters(epoch).waits_of(wanted.rank).add(began.elapsed().as_secs_f64());
         }
-        pump(&self.shared, state, wanted.job)?;
+        pump(&self.shared, state, wanted.job);
         Ok(grant)
     }
 
     /// Ends leases of a session.
-    pub fn release(&self, session: SessionId, leases: &[u64]) -> Result<()> {
+    pub fn release(&self, session: SessionId, leases: &[u64]) {
         let mut state = self.shared.lock();
-        state.release(session.0, leases)?;
+        state.release(session.0, leases);
         if state.cramped > 0 {
             self.shared.room.notify_all();
         }
         let jobs: Vec<u64> = state.jobs.keys().copied().collect();
         for job in jobs {
-            state.pump(job)?;
+            state.pump(job);
         }
         reads::wake(&self.shared, &mut state);
-        Ok(())
     }
 
     /// Takes scores of samples as they were trained: how many were accepted and how many refused.
@@ -315,12 +314,12 @@ impl Engine {
 }
 
 /// Reads on along a job's plans, a slice a hold of the lock.
-pub(crate) fn pump<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>, job: u64) -> Result<()> {
+pub(crate) fn pump<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>, job: u64) {
     loop {
-        let more = state.pump(job)?;
+        let more = state.pump(job);
         reads::wake(shared, &mut state);
         if !more {
-            return Ok(());
+            return;
         }
         drop(state);
         state = shared.lock();

@@ -21,6 +21,9 @@ const SLICE: usize = 4096;
 /// workers times prefetched batches in any sensible loader.
 const BEHIND: usize = 256;
 
+/// The most ranks a job has; what is kept for each is kept in a list.
+pub(crate) const MOST_RANKS: u32 = 1 << 16;
+
 /// What a request asks for, checked against its catalog.
 pub(crate) struct Wanted {
     pub(crate) job: u64,
@@ -39,6 +42,9 @@ pub(crate) enum Gathered {
 impl State {
     /// Checks a request's job and indices.
     pub(crate) fn wanted(&self, job: &str, rank: u32, indices: &[u64]) -> Result<Wanted> {
+        if rank >= MOST_RANKS {
+            return Err(Error::invalid(format!("rank {rank} is impossible: `rank` lies below {MOST_RANKS}")));
+        }
         let serial = self.job(job)?;
         let dataset = self.jobs[&serial].dataset;
         let samples = self.datasets[dataset as usize].catalog.len() as u64;
@@ -133,9 +139,10 @@ impl State {
     pub(crate) fn gather(&mut self, session: u64, wanted: &Wanted) -> Result<Gathered> {
         let mut items = Vec::with_capacity(wanted.samples.len());
         for (position, &(epoch, id)) in wanted.samples.iter().enumerate() {
-            let item = match self.slot_of(wanted, epoch, id)? {
-                Some((epoch, slot)) => self.take(session, wanted, position, (epoch, slot, id)),
-                None => self.hold_beside(session, wanted, position, id),
+            let item = match self.slot_of(wanted, epoch, id) {
+                Ok(Some((epoch, slot))) => self.take(session, wanted, position, (epoch, slot, id)),
+                Ok(None) => self.hold_beside(session, wanted, position, id),
+                Err(error) => Err(error),
             };
             match item {
                 Ok(Some(item)) => items.push(item),
@@ -165,7 +172,9 @@ impl State {
         let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
         let dataset = job.dataset;
         let Some(schedule) = job.schedules.get_mut(&epoch) else { return Ok(None) };
-        let again = schedule.state(slot) == Slot::Again;
+        // Begun over, or not yet decided when the epoch changed under a reader that waited for memory.
+        let unheld = !schedule.state(slot).waits();
+        let generation = schedule.generation();
         let found = self.object(dataset, id);
         let object = match found {
             Some(object) => {
@@ -187,11 +196,11 @@ impl State {
             // The policy keeps it, but its bytes were lost: in a restart, or because reading them failed.
             was = Slot::Refill;
         }
-        if again {
+        if unheld {
             was = if found.is_some() { Slot::Hit } else { Slot::Single };
             self.objects[object as usize].holds += 1;
         }
-        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, was } }))
+        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, was, generation } }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -274,10 +283,10 @@ impl State {
     pub(crate) fn give_back(&mut self, serial: u64, items: &[Item]) {
         for item in items {
             self.let_go(item.object);
-            let Role::Planned { epoch, slot, was } = item.role else { continue };
+            let Role::Planned { epoch, slot, was, generation } = item.role else { continue };
             let Some(job) = self.jobs.get_mut(&serial) else { continue };
             let dataset = job.dataset;
-            let Some(schedule) = job.schedules.get_mut(&epoch) else { continue };
+            let Some(schedule) = job.schedule(epoch, generation) else { continue };
             schedule.untake(slot, was);
             if let Some(object) = self.object(dataset, item.id) {
                 self.objects[object as usize].holds += 1;
@@ -311,7 +320,7 @@ impl State {
             {
                 grant.labels.push(label);
             }
-            grant.parts.extend_from_slice(book.catalog.spans(item.id));
+            grant.parts.extend_from_slice(catalog.spans(item.id));
             self.count(serial, item, length);
         }
         if let Some(job) = self.jobs.get_mut(&serial)
@@ -342,9 +351,9 @@ impl State {
     fn count(&mut self, serial: u64, item: &Item, length: u64) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         let (hit, refill, fresh) = match item.role {
-            Role::Planned { epoch, slot, was } => {
+            Role::Planned { epoch, slot, was, generation } => {
                 job.window = job.window.saturating_sub(length);
-                let fresh = job.schedules.get_mut(&epoch).is_some_and(|schedule| schedule.serve(slot));
+                let fresh = job.schedule(epoch, generation).is_some_and(|schedule| schedule.serve(slot));
                 (was == Slot::Hit, was == Slot::Refill, fresh)
             }
             Role::Kept { hit } | Role::Unplanned { hit } => (hit, false, false),
@@ -360,7 +369,7 @@ impl State {
     }
 
     /// Ends leases of a session; those it does not have are passed over.
-    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) -> Result<()> {
+    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) {
         for lease in leases {
             let owned = self.sessions.get_mut(&session).is_some_and(|book| book.leases.remove(lease));
             let Some((_, objects)) = owned.then(|| self.leases.remove(lease)).flatten() else { continue };
@@ -368,11 +377,10 @@ impl State {
                 if let Some(object) = self.objects.get_mut(key as usize) {
                     object.leases -= 1;
                     self.settle(key);
-                    self.unspill(key)?;
+                    self.unspill(key);
                 }
             }
         }
-        Ok(())
     }
 }
 

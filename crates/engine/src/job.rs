@@ -118,6 +118,11 @@ impl Job {
         Some(Decided { epoch, slot, id, verdict })
     }
 
+    /// The schedule of an epoch, if it is still the one of that generation.
+    pub(crate) fn schedule(&mut self, epoch: u64, generation: u64) -> Option<&mut Schedule> {
+        self.schedules.get_mut(&epoch).filter(|schedule| schedule.generation() == generation)
+    }
+
     /// Asks the policy about a sample that no plan serves.
     pub(crate) fn access(&mut self, id: Id, evicted: &mut Vec<Id>) -> Verdict {
         let verdict = self.policy.access(id, &NoDue, evicted);

@@ -1,8 +1,7 @@
-//! Opening and closing jobs, and beginning their epochs.
+//! Opening and closing jobs, and the memory they get.
 //!
-//! A plan takes as long as its dataset is large, so it is made outside the lock: by whoever begins an epoch
-//! that is not planned yet, and by a thread of its own for the epoch after, so that prefetch crosses the
-//! epoch's edge. A job goes when it is closed, or a while after its last client.
+//! A job goes when it is closed, or a while after its last client. Opening it with a snapshot puts it where
+//! another server left it, also beside jobs that hold bytes of the same dataset already.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -11,17 +10,15 @@ use std::time::Instant;
 use hotset_core::bytes::human;
 use hotset_core::counters::Counters;
 use hotset_core::policy::{self, Sizes};
-use hotset_core::sampling::{self, Plan};
-use hotset_core::{Error, Kind, Result};
+use hotset_core::sampling;
+use hotset_core::schedule::Schedule;
+use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
-use crate::engine::{Engine, SessionId, Shared, pump};
-use crate::job::{Job, Planner, prepare};
+use crate::engine::{Engine, SessionId};
+use crate::job::{Job, Planner};
 use crate::snapshot::Snapshot;
 use crate::state::State;
-
-/// The most ranks a plan is cut over.
-const MOST_RANKS: u32 = 1 << 20;
 
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.
@@ -47,7 +44,11 @@ impl Engine {
         {
             job.same_as(&request)?;
             job.sessions.insert(session.0);
-            (job.left, job.over) = (None, false);
+            if job.left.take().is_some() {
+                // Whoever had begun its epochs is gone, and may come back as more or fewer ranks.
+                job.schedules.values_mut().for_each(Schedule::set_restored);
+            }
+            job.over = false;
             return Ok(job.grant.clone());
         }
         let dataset = state.dataset(&request.dataset)?;
@@ -110,7 +111,18 @@ impl Engine {
             scores: snapshot.map(|s| s.scores.clone()).unwrap_or_default(),
         };
         job.restore_window(|id| catalog.size(id));
+        for schedule in job.schedules.values_mut() {
+            schedule.set_generation(state.next_serial());
+        }
+        let waiting = job.waiting();
         state.jobs.insert(serial, job);
+        // Other jobs may hold bytes that this one keeps or waits for.
+        for &id in snapshot.iter().flat_map(|snapshot| &snapshot.residents) {
+            state.keep(dataset, id, true);
+        }
+        for id in waiting {
+            state.hold(dataset, id);
+        }
         state.fit_arena();
         Ok(grant)
     }
@@ -141,204 +153,9 @@ impl Engine {
         }
         !ended.is_empty()
     }
-
-    /// Begins an epoch for a rank: the plan, all ranks' parts in it. A trainer begins it over if its rank
-    /// had begun it; a reader that joins enters it as it stands.
-    pub fn begin_epoch(
-        &self,
-        job: &str,
-        epoch: u64,
-        (rank, world): (u32, u32),
-        start: u64,
-        join: bool,
-    ) -> Result<Arc<Plan>> {
-        if world == 0 || world > MOST_RANKS || rank >= world {
-            return Err(Error::invalid(format!(
-                "rank {rank} of {world} is impossible: `rank` lies between 0 and `world` - 1, `world` between \
-                 1 and {MOST_RANKS}"
-            )));
-        }
-        if epoch > hotset_core::id::LAST_EPOCH {
-            return Err(Error::invalid(format!(
-                "epoch {epoch} is too large: the last is {}",
-                hotset_core::id::LAST_EPOCH
-            )));
-        }
-        let mut state = self.shared.lock();
-        let serial = state.job(job)?;
-        let (planner, samples) = state.planner(serial)?;
-        if state.needs_plan(serial, epoch, world)? {
-            drop(state);
-            let schedule = prepare(&planner, epoch, world, samples);
-            state = self.shared.lock();
-            if state.needs_plan(serial, epoch, world)?
-                && let Some(job) = state.jobs.get_mut(&serial)
-            {
-                job.schedules.insert(epoch, schedule);
-            }
-        }
-        let plan = state.enter(serial, epoch, (rank, world), start, join)?;
-        let next = epoch + 1;
-        let ahead = state.jobs.get(&serial).is_some_and(|job| job.request.prefetch)
-            && state.needs_plan(serial, next, world)?;
-        pump(&self.shared, state, serial)?;
-        if ahead {
-            plan_ahead(&self.shared, serial, next, world, samples, planner);
-        }
-        Ok(plan)
-    }
-}
-
-/// Plans the epoch after the one that began, and reads on into it.
-fn plan_ahead(
-    shared: &Arc<Shared>,
-    job: u64,
-    epoch: u64,
-    world: u32,
-    samples: usize,
-    planner: Arc<Mutex<Planner>>,
-) {
-    let shared = Arc::clone(shared);
-    let work = move || {
-        let schedule = prepare(&planner, epoch, world, samples);
-        let mut state = shared.lock();
-        if state.stopping || !state.needs_plan(job, epoch, world).unwrap_or(false) {
-            return;
-        }
-        if let Some(book) = state.jobs.get_mut(&job) {
-            book.schedules.insert(epoch, schedule);
-        }
-        if let Err(error) = pump(&shared, state, job) {
-            tracing::warn!(%error, "cannot read ahead into the next epoch");
-        }
-    };
-    if let Err(error) = std::thread::Builder::new().name("hotset-plan".into()).spawn(work) {
-        tracing::warn!(%error, "cannot plan the next epoch ahead");
-    }
 }
 
 impl State {
-    fn planner(&self, serial: u64) -> Result<(Arc<Mutex<Planner>>, usize)> {
-        let job = &self.jobs[&serial];
-        let planner = job.planner.clone().ok_or_else(|| {
-            Error::invalid(format!("job `{}` has no strategy: open it with one", job.request.job))
-        })?;
-        Ok((planner, self.datasets[job.dataset as usize].catalog.len()))
-    }
-
-    /// Whether an epoch has no plan for this world yet.
-    fn needs_plan(&mut self, serial: u64, epoch: u64, world: u32) -> Result<bool> {
-        let Some(job) = self.jobs.get(&serial) else {
-            return Err(Error::new(Kind::Lost, "the job was closed meanwhile"));
-        };
-        match job.schedules.get(&epoch) {
-            None => Ok(true),
-            Some(schedule) if schedule.plan().world() == world => Ok(false),
-            Some(schedule) if schedule.begun() => Err(Error::invalid(format!(
-                "epoch {epoch} of job `{}` was begun by {} ranks and now by one of {world}: use the same `world` \
-                 in every rank",
-                job.request.job,
-                schedule.plan().world()
-            ))),
-            Some(_) => {
-                self.drop_schedule(serial, epoch);
-                Ok(true)
-            }
-        }
-    }
-
-    /// Enters a planned epoch: closes what the rank leaves behind.
-    fn enter(
-        &mut self,
-        serial: u64,
-        epoch: u64,
-        (rank, world): (u32, u32),
-        start: u64,
-        join: bool,
-    ) -> Result<Arc<Plan>> {
-        let Some(job) = self.jobs.get_mut(&serial) else {
-            return Err(Error::new(Kind::Lost, "the job was closed meanwhile"));
-        };
-        let start = usize::try_from(start).unwrap_or(usize::MAX);
-        let lost = || Error::internal(format!("epoch {epoch} lost its plan"));
-        let schedule = job.schedules.get_mut(&epoch).ok_or_else(lost)?;
-        let plan = Arc::clone(schedule.plan());
-        let anew = !schedule.begun();
-        let fresh = schedule.begin(rank, start);
-        if !fresh && !join && (schedule.served(rank) > 0 || start > 0) {
-            schedule.begin_again(rank, start);
-            if world == 1 {
-                job.forget(epoch);
-            }
-        }
-        // A training that starts over counts its epochs over; what was read ahead for them stays counted.
-        if anew && job.counters.get(&epoch).is_some_and(|counters| counters.served() > 0) {
-            job.forget(epoch);
-        }
-        job.begun.insert(rank, epoch);
-        job.counters(Some(epoch)).planned = plan.len() as u64;
-        let others: Vec<u64> = job.schedules.keys().copied().filter(|&other| other != epoch).collect();
-        for other in others {
-            self.leave(serial, other, epoch, rank);
-        }
-        Ok(plan)
-    }
-
-    /// What becomes of another epoch when a rank begins `epoch`. Earlier ones close for it, and so do later ones
-    /// that it had begun: its training starts over. Later ones that nobody has begun were planned for a future
-    /// that did not come, except the very next.
-    fn leave(&mut self, serial: u64, other: u64, epoch: u64, rank: u32) {
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let Some(schedule) = job.schedules.get_mut(&other) else { return };
-        if other > epoch && !schedule.begun_by(rank) {
-            if !schedule.begun() && other != epoch + 1 {
-                self.drop_schedule(serial, other);
-            }
-            return;
-        }
-        if !schedule.begun() {
-            self.drop_schedule(serial, other);
-            return;
-        }
-        if schedule.is_restored() {
-            // Its slots were served by the server before: their policy is asked, so that it stands where that
-            // server's stood. Only the first epoch after a restart pays this.
-            while self.jobs.get_mut(&serial).and_then(Job::peek).is_some_and(|(epoch, ..)| epoch == other) {
-                if self.decide(serial, false).is_err() {
-                    break;
-                }
-            }
-        }
-        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.schedules.get_mut(&other)) else {
-            return;
-        };
-        let mut decided = Vec::new();
-        let count = if (rank as usize) < schedule.plan().world() as usize {
-            schedule.close(rank, &mut decided)
-        } else {
-            0
-        };
-        let closed = schedule.closed();
-        self.abandon(serial, other, count, &decided);
-        if closed && let Some(job) = self.jobs.get_mut(&serial) {
-            job.schedules.remove(&other);
-        }
-    }
-
-    fn drop_schedule(&mut self, serial: u64, epoch: u64) {
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let Some(schedule) = job.schedules.get_mut(&epoch) else { return };
-        let decided = schedule.abandon_outstanding();
-        let begun = schedule.begun();
-        self.abandon(serial, epoch, decided.len(), &decided);
-        if let Some(job) = self.jobs.get_mut(&serial) {
-            job.schedules.remove(&epoch);
-            if !begun {
-                job.forget(epoch);
-            }
-        }
-    }
-
     /// Ends a job: everything it keeps and everything it waits for is let go of.
     pub(crate) fn end_job(&mut self, serial: u64) {
         let epochs: Vec<u64> =
@@ -360,13 +177,10 @@ impl State {
 
     /// Forgets datasets that no client and no job uses and no bytes are left of.
     pub(crate) fn drop_datasets(&mut self) {
-        let used: HashSet<u32> = self
-            .jobs
-            .values()
-            .map(|job| job.dataset)
-            .chain(self.objects.iter().map(|(_, object)| object.dataset))
-            .collect();
-        self.datasets.retain(|key, dataset| !dataset.sessions.is_empty() || used.contains(&(key as u32)));
+        let used: HashSet<u32> = self.jobs.values().map(|job| job.dataset).collect();
+        self.datasets.retain(|key, dataset| {
+            !dataset.sessions.is_empty() || dataset.objects > 0 || used.contains(&(key as u32))
+        });
     }
 
     /// How many bytes a job gets that asks for `asked` of a dataset of `whole` bytes.

@@ -9,6 +9,7 @@ mod arena;
 mod config;
 mod decide;
 mod engine;
+mod epochs;
 mod gather;
 mod job;
 mod jobs;

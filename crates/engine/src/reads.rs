@@ -89,6 +89,7 @@ impl State {
             self.detach(dataset, read.id);
         } else {
             self.settle(key);
+            self.unspill(key);
         }
     }
 }

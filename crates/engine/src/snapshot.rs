@@ -59,13 +59,17 @@ impl Engine {
     ///
     /// One visit to each resident and to each decided slot under the lock, once an epoch.
     pub fn snapshot(&self, job: &str) -> Result<Option<Snapshot>> {
+        let planner = {
+            let state = self.shared.lock();
+            state.jobs[&state.job(job)?].planner.clone()
+        };
+        let Some(planner) = planner else { return Ok(None) };
+        // Before the engine's lock: whoever makes a plan holds the planner for as long as that takes.
+        let last = planner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).last();
         let state = self.shared.lock();
-        let serial = state.job(job)?;
-        let job = &state.jobs[&serial];
-        let Some(planner) = &job.planner else { return Ok(None) };
+        let job = &state.jobs[&state.job(job)?];
         let mut residents = Vec::with_capacity(job.residents as usize);
         job.policy.residents(&mut |id| residents.push(id));
-        let last = planner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).last();
         Ok(Some(Snapshot {
             request: job.request.clone(),
             samples: state.datasets[job.dataset as usize].catalog.len() as u64,
@@ -99,7 +103,7 @@ fn taken(epoch: u64, schedule: &Schedule) -> ScheduleSnapshot {
 
 impl Snapshot {
     /// Whether it fits the job that is being opened, and can be put into it.
-    pub(crate) fn fits(&self, request: &JobRequest, samples: usize) -> Result<()> {
+    pub fn fits(&self, request: &JobRequest, samples: usize) -> Result<()> {
         if self.request != *request {
             return Err(Error::invalid("the state was written with other settings"));
         }
@@ -142,7 +146,7 @@ impl Snapshot {
             let mut schedule = Schedule::restored(Arc::new(plan), samples, states);
             for (&rank, _) in self.begun.iter().filter(|&(_, &epoch)| epoch >= saved.epoch) {
                 if rank < saved.world {
-                    schedule.begin(rank, 0);
+                    schedule.begin(rank, 0, &mut Vec::new());
                 }
             }
             (saved.epoch, schedule)
@@ -154,14 +158,17 @@ impl Snapshot {
 impl Job {
     /// The bytes of decided slots that nobody has asked for, after schedules were put in.
     pub(crate) fn restore_window(&mut self, size: impl Fn(Id) -> u64) {
-        self.window = self
-            .schedules
+        self.window = self.waiting().into_iter().map(size).sum();
+    }
+
+    /// The sample of each decided slot that nobody has asked for.
+    pub(crate) fn waiting(&self) -> Vec<Id> {
+        self.schedules
             .values()
             .flat_map(|schedule| {
                 let held = |&slot: &usize| schedule.state(slot).waits();
                 (0..schedule.frontier()).filter(held).map(|slot| schedule.id(slot))
             })
-            .map(size)
-            .sum();
+            .collect()
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Dataset {
     table: Vec<u32>,
     /// Who has opened it.
     pub(crate) sessions: HashSet<u64>,
+    /// How many objects hold bytes of it.
+    pub(crate) objects: usize,
 }
 
 /// Whose counters a read is charged to.
@@ -159,6 +161,7 @@ impl State {
                 store: Arc::clone(&opened.store),
                 table: Vec::new(),
                 sessions: HashSet::new(),
+                objects: 0,
             }) as u32
         });
         self.datasets[key as usize].sessions.insert(session);
@@ -211,6 +214,7 @@ impl State {
             book.table = vec![0; book.catalog.len()];
         }
         book.table[id as usize] = key + 1;
+        book.objects += 1;
         let ticket = self.next_serial();
         self.pending.insert(key, Pending { ticket, payer, waiters: Vec::new(), urgent, cause: None });
         if urgent {
@@ -255,6 +259,7 @@ impl State {
         if object.current {
             self.datasets[object.dataset as usize].table[object.id as usize] = 0;
         }
+        self.datasets[object.dataset as usize].objects -= 1;
         self.pending.remove(&key);
         self.arena.free(object.block);
         self.objects.remove(key as usize);
@@ -263,14 +268,18 @@ impl State {
 
     /// Moves what a policy keeps out of a spilled segment, whose batch has been read, so that the segment can
     /// go. Without room its bytes go too, and are read again when they are due.
-    pub(crate) fn unspill(&mut self, key: u32) -> Result<()> {
-        let Some(object) = self.objects.get(key as usize) else { return Ok(()) };
+    pub(crate) fn unspill(&mut self, key: u32) {
+        let Some(object) = self.objects.get(key as usize) else { return };
         let (from, dataset, id) = (object.block, object.dataset, object.id);
         if !object.movable() || object.holds > 0 || !self.arena.is_spill(from.segment) {
-            return Ok(());
+            return;
         }
         let size = self.datasets[dataset as usize].catalog.size(id);
-        match self.allocate(size, key)? {
+        let to = self.allocate(size, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what a spilled batch leaves behind is let go of");
+            None
+        });
+        match to {
             Some(to) => {
                 self.arena.copy(from, to);
                 self.objects[key as usize].block = to;
@@ -279,7 +288,6 @@ impl State {
             }
             None => self.detach(dataset, id),
         }
-        Ok(())
     }
 
     /// A block in the arena proper, others moved if need be.
@@ -310,11 +318,19 @@ impl State {
         }
     }
 
+    /// Holds a sample's object, if there is one.
+    pub(crate) fn hold(&mut self, dataset: u32, id: Id) {
+        if let Some(key) = self.object(dataset, id) {
+            self.objects[key as usize].holds += 1;
+        }
+    }
+
     /// Lets go of one hold on an object.
     pub(crate) fn let_go(&mut self, key: u32) {
         if let Some(object) = self.objects.get_mut(key as usize) {
             object.holds = object.holds.saturating_sub(1);
             self.settle(key);
+            self.unspill(key);
         }
     }
 

@@ -10,7 +10,7 @@ use hotset_core::{Error, Id};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
     /// A plan says so.
-    Planned { epoch: u64, slot: usize, was: Slot },
+    Planned { epoch: u64, slot: usize, was: Slot, generation: u64 },
     /// The dataset has no sampler and is kept as it is asked for; whether it was a hit.
     Kept { hit: bool },
     /// Beside the plan; whether it was a hit.

@@ -64,7 +64,10 @@ impl Catalogs {
             cached = opened.cached,
             "dataset opened"
         );
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).insert(dataset.clone(), request);
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.place);
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.retain(|dataset, _| engine.catalog(dataset).is_ok());
+        requests.insert(dataset.clone(), request);
         Ok(describe(dataset, &opened.catalog, opened.cached))
     }
 

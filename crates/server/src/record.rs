@@ -32,6 +32,12 @@ impl Recorder {
         Ok(Self { directory, logs: Mutex::default() })
     }
 
+    /// Closes the recordings of jobs that have ended.
+    pub(crate) fn tidy(&self, engine: &Engine) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.retain(|job, _| engine.has_job(job));
+    }
+
     /// Notes a report.
     pub(crate) fn note(&self, engine: &Engine, report: &Report) {
         let Some(directory) = &self.directory else { return };
@@ -51,7 +57,9 @@ impl Recorder {
 fn begin(directory: &Path, engine: &Engine, job: &str) -> Option<Log> {
     let name: String =
         job.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-    let path = directory.join(name).with_added_extension("reports");
+    // Two jobs whose names differ in what a file name cannot hold have two files.
+    let hash = blake3::hash(job.as_bytes()).to_hex();
+    let path = directory.join(format!("{name}-{}.reports", &hash[..8]));
     let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
     let opened = log::read(&path).and_then(|(before, length)| {
         let mut log = Log::go_on(&path, length)?;

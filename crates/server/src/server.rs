@@ -33,6 +33,8 @@ pub(crate) struct Host {
     pub(crate) states: States,
     pub(crate) recorder: Recorder,
     pub(crate) watch: Watch,
+    /// Whether it works for the processes it watches alone.
+    pub(crate) private: bool,
     pub(crate) version: &'static str,
     pub(crate) instance: String,
     pub(crate) started: Instant,
@@ -74,6 +76,7 @@ impl Server {
             states: States::new(options.state.clone()),
             recorder: Recorder::new(options.record.clone())?,
             watch: Watch::default(),
+            private: options.embedded,
             version: env!("CARGO_PKG_VERSION"),
             instance: instance(),
             started: Instant::now(),
@@ -107,6 +110,7 @@ impl Server {
             }
             if self.host.engine.tidy(Instant::now()) {
                 self.host.states.tidy(&self.host.engine, false);
+                self.host.recorder.tidy(&self.host.engine);
             }
             if self.options.embedded && self.host.watch.over(&mut alone) {
                 tracing::info!("the last training process has ended");

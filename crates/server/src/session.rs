@@ -1,7 +1,8 @@
 //! One connection: a thread that reads requests, calls the engine and answers.
 //!
 //! Requests are answered one after the other, in order. Whatever a client sends, it gets an answer or loses
-//! its connection; when the connection ends, for whatever reason, its leases end with it.
+//! its connection. A connection that cannot be used any more is closed for writing alone: the client may still
+//! look at what it leases, so its leases end when it hangs up, and not before.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use hotset_core::{Error, Kind, Result};
 use hotset_engine::{Grant, JobRequest, SessionId};
 use hotset_wire::proto::{self, request, response};
-use hotset_wire::socket::{Connection, MOST_DESCRIPTORS};
+use hotset_wire::socket::{self, Connection, MOST_DESCRIPTORS};
 use hotset_wire::{PROTOCOL, proto::Response};
 
 use crate::answer;
@@ -18,6 +19,8 @@ use crate::server::Host;
 
 /// How long a client has to say who it is, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a connection that is over is looked at.
+const LOOK_UP: Duration = Duration::from_millis(200);
 /// How often a client hears of a long request.
 const PROGRESS: Duration = Duration::from_millis(250);
 /// The most samples described in one answer.
@@ -26,13 +29,40 @@ const DESCRIBED: u64 = 1 << 16;
 /// Serves one connection until it ends.
 pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
     let session = host.engine.attach();
-    if let Err(error) = converse(&mut connection, host, session) {
+    if let Err(Trouble::Line(error) | Trouble::Request(error)) = converse(&mut connection, host, session) {
         tracing::debug!(%error, "a connection ended early");
+    }
+    let _ = rustix::net::shutdown(connection.as_fd(), rustix::net::Shutdown::Write);
+    while !connection.hung_up() && host.check().is_ok() {
+        std::thread::sleep(LOOK_UP);
     }
     host.engine.detach(session, Instant::now());
 }
 
-fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -> Result<()> {
+/// Why a request was not answered.
+enum Trouble {
+    /// It cannot be; the client is told.
+    Request(Error),
+    /// The connection broke, perhaps in the middle of an answer: nothing more can be said on it.
+    Line(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<socket::Error> for Trouble {
+    fn from(error: socket::Error) -> Self {
+        Self::Line(error.into())
+    }
+}
+
+/// What a request came to.
+type Answered = std::result::Result<(), Trouble>;
+
+fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -> Answered {
     let mut tick = || host.check();
     let first: Option<proto::Request> = connection.receive(Some(Instant::now() + PATIENCE), &mut tick)?;
     let Some(request::Kind::Hello(hello)) = first.and_then(|request| request.kind) else {
@@ -46,7 +76,7 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
         ));
         return refuse(connection, host, &error);
     }
-    if hello.main_pid != 0 {
+    if host.private && hello.main_pid != 0 {
         host.watch.add(hello.main_pid);
     }
     let welcome = proto::Welcome {
@@ -64,11 +94,13 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
             continue;
         };
         if let request::Kind::Released(released) = kind {
-            host.engine.release(session, &released.leases)?;
+            host.engine.release(session, &released.leases);
             continue;
         }
-        if let Err(error) = answer(connection, host, session, kind) {
-            refuse(connection, host, &error)?;
+        match answer(connection, host, session, kind) {
+            Ok(()) => {}
+            Err(Trouble::Request(error)) => refuse(connection, host, &error)?,
+            Err(line) => return Err(line),
         }
     }
 }
@@ -79,7 +111,7 @@ fn answer(
     host: &Arc<Host>,
     session: SessionId,
     kind: request::Kind,
-) -> Result<()> {
+) -> Answered {
     let engine = &host.engine;
     let answer = match kind {
         request::Kind::GetBatch(asked) => return get_batch(connection, host, session, &asked),
@@ -118,7 +150,7 @@ fn answer(
         }
         request::Kind::GetStats(asked) => response::Kind::Stats(stats(host, &asked.job)),
         request::Kind::Describe(asked) => response::Kind::Described(describe(host, &asked)?),
-        request::Kind::Hello(_) => return Err(Error::invalid("a connection says hello only once")),
+        request::Kind::Hello(_) => return Err(Error::invalid("a connection says hello only once").into()),
         request::Kind::Released(_) => return Ok(()),
     };
     send(connection, host, answer)
@@ -129,7 +161,7 @@ fn get_batch(
     host: &Arc<Host>,
     session: SessionId,
     asked: &proto::GetBatch,
-) -> Result<()> {
+) -> Answered {
     let wait = Duration::from_millis(asked.wait_ms);
     let mut alive = || !connection.hung_up() && host.check().is_ok();
     let granted = host.engine.get_batch(session, &asked.job, asked.rank, &asked.indices, wait, &mut alive);
@@ -139,18 +171,13 @@ fn get_batch(
             if error.kind == Kind::Changed {
                 host.engine.dataset_of(&asked.job).iter().for_each(|dataset| host.catalogs.outdated(dataset));
             }
-            return Err(error);
+            return Err(error.into());
         }
     };
-    let lease = grant.lease;
-    let sent = send_grant(connection, host, grant);
-    if sent.is_err() {
-        host.engine.release(session, &[lease])?;
-    }
-    sent
+    send_grant(connection, host, grant)
 }
 
-fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Result<()> {
+fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Answered {
     for some in grant.segments.chunks(MOST_DESCRIPTORS) {
         let segments =
             some.iter().map(|new| proto::Segment { segment: new.segment, length: new.length }).collect();
@@ -170,7 +197,7 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> Re
     send(connection, host, response::Kind::Batch(batch))
 }
 
-fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::BeginEpoch) -> Result<()> {
+fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::BeginEpoch) -> Answered {
     let ranks = (asked.rank, asked.world);
     let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
     host.states.begun(&host.engine, &asked.job, asked.epoch);
@@ -219,11 +246,11 @@ pub(crate) fn stats(host: &Arc<Host>, job: &str) -> proto::Stats {
     proto::Stats { server: Some(server), jobs: jobs.into_iter().map(answer::job_stats).collect() }
 }
 
-fn refuse(connection: &mut Connection, host: &Arc<Host>, error: &Error) -> Result<()> {
+fn refuse(connection: &mut Connection, host: &Arc<Host>, error: &Error) -> Answered {
     send(connection, host, response::Kind::Failure(error.clone().into()))
 }
 
-fn send(connection: &mut Connection, host: &Arc<Host>, kind: response::Kind) -> Result<()> {
+fn send(connection: &mut Connection, host: &Arc<Host>, kind: response::Kind) -> Answered {
     let message = Response { kind: Some(kind) };
     Ok(connection.send(&message, &[], Some(Instant::now() + PATIENCE), &mut || host.check())?)
 }

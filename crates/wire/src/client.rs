@@ -49,6 +49,12 @@ impl Client {
     pub fn connect(path: &Path, main_pid: u32, timeout: Duration, tick: Tick<'_>) -> Result<Self> {
         let deadline = Instant::now().checked_add(timeout);
         let connection = Connection::new(open(path, deadline, tick)?)?;
+        if connection.peer_uid()? != rustix::process::geteuid().as_raw() {
+            return Err(Error::invalid(format!(
+                "the server at `{}` belongs to another user: name one of your own",
+                path.display()
+            )));
+        }
         let hello = proto::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), main_pid };
         let mut client = Self { shared: Shared::new(path, connection), welcome: proto::Welcome::default() };
         client.welcome = client.ask("hello", hello, timeout, tick, |answer| match answer {

@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn release(&self, held: Held) {
-        self.engine.release(self.session, &[held.lease]).unwrap();
+        self.engine.release(self.session, &[held.lease]);
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use hotset_core::{Kind, Result};
+use hotset_core::Result;
 use hotset_engine::{Engine, JobGrant, JobRequest, SessionId};
 use hotset_wire::proto::Report;
 use hotset_wire::state::JobState;
@@ -97,23 +97,25 @@ impl States {
                 return engine.open_job(session, request);
             }
         };
-        let restored = file::decode(state).and_then(|snapshot| {
-            engine.restore_job(session, request.clone(), &snapshot).map(|grant| (grant, snapshot))
+        let samples = engine.catalog(&request.dataset)?.len();
+        let fitting = file::decode(state).and_then(|snapshot| {
+            snapshot.fits(&request, samples)?;
+            Ok(snapshot)
         });
-        match restored {
-            Ok((grant, snapshot)) => {
-                keeper.written = snapshot.begun.values().max().copied();
-                keeper.replay(engine);
-                tracing::info!(job = request.job, epoch = keeper.written, "job restored");
-                Ok(grant)
-            }
-            // Memory that cannot be had is no fault of the state's.
-            Err(error) if error.kind != Kind::Invalid => Err(error),
+        let snapshot = match fitting {
+            Ok(snapshot) => snapshot,
             Err(error) => {
                 keeper.set_aside(&error.message);
-                engine.open_job(session, request)
+                return engine.open_job(session, request);
             }
-        }
+        };
+        // What fails from here on, such as memory that cannot be had, is no fault of the state's.
+        let job = request.job.clone();
+        let grant = engine.restore_job(session, request, &snapshot)?;
+        keeper.written = snapshot.begun.values().max().copied();
+        keeper.replay(engine);
+        tracing::info!(job, epoch = keeper.written, "job restored");
+        Ok(grant)
     }
 
     /// Writes down that an epoch has begun, if it is the first rank that begins it.
@@ -141,11 +143,13 @@ impl States {
 
     /// Drops the state of a job that was closed.
     pub(crate) fn closed(&self, engine: &Engine, job: &str) {
-        if engine.has_job(job) {
-            return;
-        }
-        if let Some(keeper) = self.keepers.lock().unwrap_or_else(PoisonError::into_inner).remove(job) {
-            keeper.lock().unwrap_or_else(PoisonError::into_inner).drop_files();
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(keeper) = keepers.get(job).cloned() else { return };
+        // Under the keeper's lock, so that a job that is just being opened counts as open.
+        let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if !engine.has_job(job) {
+            keeper.drop_files();
+            keepers.remove(job);
         }
     }
 
@@ -154,10 +158,10 @@ impl States {
     pub(crate) fn tidy(&self, engine: &Engine, all: bool) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|job, keeper| {
+            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             if !all && engine.has_job(job) {
                 return true;
             }
-            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             if !keeper.lasting {
                 keeper.drop_files();
             }
