@@ -66,7 +66,7 @@ impl Remote {
         if !at.whole && expected == 0 {
             return Ok(());
         }
-        let range = (!at.whole).then(|| GetRange::Bounded(at.offset..end));
+        let range = (!at.whole).then_some(GetRange::Bounded(at.offset..end));
         let options = GetOptions { range, ..GetOptions::default() };
         let answer = match self.reads.get_opts(&self.path(at.key)?, options).await {
             Ok(answer) => answer,
