@@ -32,7 +32,7 @@ use rows::Rows;
 /// The largest table that is read.
 const LARGEST: u64 = 4 << 30;
 /// Rows looked at in one piece of work.
-const CHUNK: usize = 256;
+const CHUNK: usize = 16;
 
 /// A manifest that is found and not read yet.
 pub(crate) struct Manifest {

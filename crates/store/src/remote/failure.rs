@@ -64,9 +64,10 @@ fn cause(failure: &Failure) -> String {
         error = source;
     }
     let innermost = error.to_string();
-    // The transport's own words ("connection refused") say more than its wrapping; a status says enough.
+    // The transport's own words ("connection refused", "invalid certificate") say more than their wrapping, and
+    // show no address; a status is worth keeping.
     let whole = failure.to_string();
-    let text = if status(&innermost).is_some() || whole.contains(&innermost) { innermost } else { whole };
+    let text = if status(&whole).is_none() || status(&innermost).is_some() { innermost } else { whole };
     let text = brief(&text).unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -119,6 +120,13 @@ mod tests {
         assert_eq!(refuse("s3://b", &denied).kind, Kind::Invalid);
         assert_eq!(refuse("s3://b", &generic("reset")).kind, Kind::Unavailable);
         assert!(out_of_range(&generic("status code: 416 Range Not Satisfiable")));
+    }
+
+    #[test]
+    fn the_transports_own_words_are_shown() {
+        let refused = std::io::Error::other(std::io::Error::from_raw_os_error(111));
+        let failure = Failure::Generic { store: "S3", source: Box::new(refused) };
+        assert!(cause(&failure).starts_with("Connection refused"), "{}", cause(&failure));
     }
 
     #[test]
