@@ -1,0 +1,12 @@
+//! The simulator: a real training's losses replayed over strategies, policies and cache sizes.
+//!
+//! It runs the very objects of [`hotset_core`], asked in the same order with the same arguments as the
+//! server asks them, so that what is counted here is what a server counts, to the sample. Times are modelled:
+//! a storage with latency, bandwidth and a limit of requests in flight, and a trainer that takes a fixed time
+//! a batch.
+
+mod files;
+mod npy;
+mod trace;
+
+pub use trace::Trace;
