@@ -98,8 +98,7 @@ mod tests {
     use super::*;
 
     fn npy(values: &[f32]) -> Vec<u8> {
-        let text =
-            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}\n", values.len());
+        let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}\n", values.len());
         let mut bytes = [&MAGIC[..], &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat();
         bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         bytes

@@ -6,7 +6,13 @@
 //! a batch.
 
 mod files;
+pub mod grid;
 mod npy;
+pub mod outcome;
+pub mod report;
+pub mod sizes;
+pub mod spec;
+pub mod timeline;
 mod trace;
 
 pub use trace::Trace;

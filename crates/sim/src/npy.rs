@@ -115,9 +115,10 @@ fn numbers<T: Copy>(
     while values.len() < total {
         let wanted = (total - values.len()).min(CHUNK / width) * width;
         from.read_exact(&mut chunk[..wanted]).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => {
-                bad(name, &format!("it ends before the {total} numbers that its shape {:?} says", header.shape))
-            }
+            ErrorKind::UnexpectedEof => bad(
+                name,
+                &format!("it ends before the {total} numbers that its shape {:?} says", header.shape),
+            ),
             _ => bad(name, &error.to_string()),
         })?;
         if values.try_reserve(wanted / width).is_err() {
@@ -210,7 +211,9 @@ fn parse(text: &str) -> std::result::Result<Header, String> {
         .map(|(descr, _)| descr)
         .ok_or("its `descr` names no single type of number: save a plain array of floats")?;
     let (element, big) = Element::parse(descr).ok_or_else(|| {
-        format!("its numbers are of type `{descr}`: save floats or whole numbers, not objects (`astype('f4')`)")
+        format!(
+            "its numbers are of type `{descr}`: save floats or whole numbers, not objects (`astype('f4')`)"
+        )
     })?;
     let order = entry("fortran_order")?;
     let fortran = match (order.starts_with("True"), order.starts_with("False")) {

@@ -40,7 +40,10 @@ fn numbers_of_every_width_and_order_are_read() {
     for (descr, data) in cases {
         assert_eq!(load(&file(descr, "False", "(2,)", &data)).unwrap().values, [1.0, -2.0], "{descr}");
     }
-    assert_eq!(load(&file("<u8", "False", "(1,)", &[0, 0, 0, 0, 1, 0, 0, 0])).unwrap().values, [4294967296.0]);
+    assert_eq!(
+        load(&file("<u8", "False", "(1,)", &[0, 0, 0, 0, 1, 0, 0, 0])).unwrap().values,
+        [4294967296.0]
+    );
 }
 
 #[test]
@@ -83,8 +86,14 @@ fn every_refusal_names_the_file_and_says_why() {
 
 #[test]
 fn empty_and_scalar_arrays_have_their_shape() {
-    assert_eq!(load(&file("<f4", "False", "(0, 7)", &[])).unwrap(), Array { shape: vec![0, 7], values: vec![] });
-    assert_eq!(load(&file("<f4", "False", "()", &[0; 4])).unwrap(), Array { shape: vec![], values: vec![0.0] });
+    assert_eq!(
+        load(&file("<f4", "False", "(0, 7)", &[])).unwrap(),
+        Array { shape: vec![0, 7], values: vec![] }
+    );
+    assert_eq!(
+        load(&file("<f4", "False", "()", &[0; 4])).unwrap(),
+        Array { shape: vec![], values: vec![0.0] }
+    );
 }
 
 proptest! {

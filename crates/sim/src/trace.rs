@@ -60,7 +60,9 @@ impl Trace {
         let mut losses = Vec::new();
         let wanted = samples.checked_mul(epochs).filter(|&wanted| losses.try_reserve_exact(wanted).is_ok());
         if wanted.is_none() {
-            return Err(Error::invalid(format!("{epochs} epochs of {samples} samples do not fit the memory")));
+            return Err(Error::invalid(format!(
+                "{epochs} epochs of {samples} samples do not fit the memory"
+            )));
         }
         for epoch in 0..epochs {
             let mut difficulty = Rng::new(seed, 0, "synthetic difficulty");
