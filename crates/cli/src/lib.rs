@@ -6,6 +6,7 @@
 mod place;
 mod serve;
 mod settings;
+mod simulate;
 mod stats;
 mod table;
 
@@ -31,6 +32,8 @@ enum Command {
     Serve(serve::Serve),
     /// Show what servers and jobs of this host do
     Stats(stats::Stats),
+    /// Compare strategies, policies and cache sizes on a training's losses, before using them
+    Simulate(simulate::Simulate),
 }
 
 /// Runs the command line; the process's exit code.
@@ -46,6 +49,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
     let done: Result<()> = match arguments.command {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Simulate(command) => command.run(),
     };
     match done {
         Ok(()) => 0,

@@ -9,7 +9,7 @@ mod table;
 pub use chart::{Bars, Lines, Series};
 pub use csv::csv;
 pub use html::{Page, compare};
-pub use table::{WIDTH, table, text_table};
+pub use table::{WIDTH, table, text_table, wrap};
 
 use serde::Serialize;
 

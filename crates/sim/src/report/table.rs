@@ -32,7 +32,7 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Any table, its first column left and the others right.
-pub fn text_table<const N: usize>(head: &[&str; N], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn text_table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     table.set_header(head.iter());
@@ -44,6 +44,22 @@ pub fn text_table<const N: usize>(head: &[&str; N], rows: impl IntoIterator<Item
     }
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// Breaks a paragraph into lines of at most [`WIDTH`], all but the first after `indent`.
+pub fn wrap(text: &str, indent: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > usize::from(WIDTH) {
+            lines.push(std::mem::replace(&mut line, indent.to_owned()));
+        }
+        if !line.is_empty() && line != indent {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
 }
 
 fn percent(share: f64) -> String {
@@ -62,6 +78,14 @@ fn seconds(seconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::outcome::Mean;
+
+    #[test]
+    fn paragraphs_break_between_words() {
+        let text = wrap(&"word ".repeat(60), "  ");
+        assert_eq!(text.split_whitespace().count(), 60);
+        assert!(text.lines().count() == 4 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("  word")));
+    }
 
     #[test]
     fn a_table_is_at_most_a_hundred_columns_wide() {
