@@ -81,7 +81,7 @@ impl Packer {
             let fitting = ids.iter().take_while(within).count();
             ids.truncate(fitting);
         }
-        self.cut(&ids, sizes)
+        self.cut(&ids, sizes, begins)
     }
 
     /// The L-samples of worn packages, the worst package first.
@@ -100,18 +100,25 @@ impl Packer {
         members.filter(|id| fits(*id)).collect()
     }
 
-    /// Cuts ids into packages; what is left over joins the last, or waits where there is none.
-    fn cut(&self, ids: &[Id], sizes: &dyn Sizes) -> Packing {
+    /// Cuts ids into packages of equal bytes. What makes no whole package waits, unless `all` must be packed:
+    /// then packages are a little larger.
+    fn cut(&self, ids: &[Id], sizes: &dyn Sizes, all: bool) -> Packing {
+        let whole: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
+        let count = whole / self.bytes;
+        let target = if all && count > 0 { whole.div_ceil(count) } else { self.bytes };
         let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
         for &id in ids {
             open.push(id);
             bytes += sizes.size(id);
-            if bytes >= self.bytes {
+            if bytes >= target {
                 packing.push(std::mem::take(&mut open));
                 bytes = 0;
             }
         }
-        if let Some(last) = packing.last_mut() {
+        // The last of equal parts is a little short of the target, not of a package.
+        if all && bytes >= self.bytes {
+            packing.push(open);
+        } else if all && let Some(last) = packing.last_mut() {
             last.append(&mut open);
         }
         packing

@@ -55,8 +55,8 @@ impl Policy for Impact {
         true
     }
 
-    fn load(&mut self, members: &[Id], evicted: &mut Vec<Id>) {
-        self.0.load(members, evicted);
+    fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
+        self.0.load(members, due, evicted);
     }
 
     fn pin(&mut self, ids: &[Id], read: &mut Vec<Id>, evicted: &mut Vec<Id>) {

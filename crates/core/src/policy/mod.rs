@@ -13,6 +13,7 @@
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
 //! line, in metrics and in reports. `conformance` runs over every registered one.
 
+mod app;
 mod belady;
 mod future;
 mod heap;
@@ -22,6 +23,9 @@ mod lfu;
 mod lru;
 mod minio;
 mod oracle;
+mod pq;
+mod pq_lfu;
+mod priority;
 mod random;
 
 #[cfg(test)]
@@ -41,6 +45,9 @@ pub static REGISTRY: &[Entry] = &[
     lfu::ENTRY,
     random::ENTRY,
     minio::ENTRY,
+    app::ENTRY,
+    pq::ENTRY,
+    pq_lfu::ENTRY,
     icache::ENTRY,
     impact::ENTRY,
     belady::ENTRY,
@@ -218,7 +225,7 @@ pub trait Policy: Send {
         false
     }
     /// A package was read that holds `members`; those it does not keep are forgotten.
-    fn load(&mut self, _members: &[Id], _evicted: &mut Vec<Id>) {}
+    fn load(&mut self, _members: &[Id], _due: &dyn Due, _evicted: &mut Vec<Id>) {}
     /// The plan says that `id` leaves now.
     fn leave(&mut self, _id: Id, _evicted: &mut Vec<Id>) {}
     /// `ids`, at most [`SLICE`](crate::importance::SLICE), are re-evaluated before every epoch from now on:

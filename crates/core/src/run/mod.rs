@@ -308,7 +308,7 @@ impl Run {
                 Event::Leave(id) => self.policy.leave(id, &mut self.evicted),
                 Event::Load(package) => {
                     let Some(all) = &self.packages else { continue };
-                    self.policy.load(all.members(package), &mut self.evicted);
+                    self.policy.load(all.members(package), &Upcoming(schedule), &mut self.evicted);
                     packages += 1;
                     bytes += all.bytes(package);
                     self.tally.package(all, package);

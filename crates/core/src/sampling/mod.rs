@@ -10,8 +10,14 @@
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
 //! line, in metrics and in reports. `conformance` runs over every registered one.
 
+mod batchloss;
+mod cis;
+mod hybrid;
 mod iis;
+mod infobatch;
+mod pads;
 mod plan;
+mod realtime;
 mod selection;
 mod substitute;
 mod uniform;
@@ -31,7 +37,16 @@ use crate::settings::{Domain, Parameter, Values};
 use crate::{Error, Id, Result};
 
 /// Every strategy, by name.
-pub static REGISTRY: &[Entry] = &[uniform::ENTRY, iis::ENTRY];
+pub static REGISTRY: &[Entry] = &[
+    uniform::ENTRY,
+    cis::ENTRY,
+    iis::ENTRY,
+    realtime::ENTRY,
+    hybrid::ENTRY,
+    pads::ENTRY,
+    batchloss::ENTRY,
+    infobatch::ENTRY,
+];
 
 /// A registered strategy.
 pub struct Entry {

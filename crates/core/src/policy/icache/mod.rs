@@ -214,12 +214,12 @@ impl Policy for Icache {
         true
     }
 
-    fn load(&mut self, members: &[Id], evicted: &mut Vec<Id>) {
+    fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
         let coming: Vec<Id> = members.iter().copied().filter(|&id| !self.contains(id)).collect();
         let bytes: u64 = coming.iter().map(|&id| self.sizes.size(id)).sum();
         let Some(others) = self.low_limit.checked_sub(bytes) else { return };
         self.low.shrink_to(others, evicted);
-        self.make_room(bytes, &NoDue, evicted);
+        self.make_room(bytes, due, evicted);
         coming.into_iter().for_each(|id| self.low.push(id));
     }
 
