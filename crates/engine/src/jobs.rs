@@ -47,13 +47,13 @@ impl Engine {
                  choose another `policy`"
             )));
         }
-        let setup = policy::Setup {
-            capacity: granted,
-            sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
-            seed: request.seed,
-        };
+        let setup = policy::Setup::new(granted, Arc::clone(&catalog) as Arc<dyn Sizes>, request.seed);
         let planner = strategy.map(|entry| {
-            let setup = sampling::Setup { samples: catalog.len(), seed: request.seed };
+            let setup = sampling::Setup {
+                sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
+                capacity: granted,
+                ..sampling::Setup::new(catalog.len(), request.seed)
+            };
             Arc::new(Mutex::new(Planner::new((entry.build)(setup), request.pad)))
         });
         let grant = JobGrant {

@@ -108,7 +108,7 @@ proptest! {
     fn every_policy_tells_one_story_and_tells_it_again(
         sizes in any_sizes(), capacity in any_capacity(), steps in any_steps(), seed: u64
     ) {
-        let setup = Setup { capacity, sizes: Arc::new(sizes), seed };
+        let setup = Setup::new(capacity, Arc::new(sizes), seed);
         for entry in REGISTRY {
             prop_assert_eq!(run(entry, &setup, &steps), run(entry, &setup, &steps), "{}", entry.name);
         }
@@ -118,7 +118,7 @@ proptest! {
 #[test]
 fn every_policy_takes_an_empty_catalog() {
     for entry in REGISTRY {
-        let setup = Setup { capacity: 10, sizes: Arc::new(Vec::new()), seed: 0 };
+        let setup = Setup::new(10, Arc::new(Vec::new()), 0);
         assert!(
             run(entry, &setup, &[Step::Resize(0), Step::Resize(7)]).iter().all(|(_, left)| left.is_empty())
         );
@@ -127,13 +127,13 @@ fn every_policy_takes_an_empty_catalog() {
 
 /// The hits of each uniform epoch over equal sizes of which a fifth fits.
 fn hits_of_uniform_epochs(name: &str, samples: usize, epochs: u64) -> Vec<usize> {
-    let setup = Setup { capacity: samples as u64 / 5 * 100, sizes: Arc::new(vec![100; samples]), seed: 0 };
+    let setup = Setup::new(samples as u64 / 5 * 100, Arc::new(vec![100; samples]), 0);
     let mut policy = (find(name).unwrap().build)(setup);
-    let mut uniform = (sampling::find("uniform").unwrap().build)(sampling::Setup { samples, seed: 11 });
+    let mut uniform = (sampling::find("uniform").unwrap().build)(sampling::Setup::new(samples, 11));
     let mut evicted = Vec::new();
     let epoch_of = |epoch| {
-        let drawn = uniform.draw(&Draw { epoch, world: 1, carried: Some(&[]) });
-        drawn.into_iter().filter(|&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit).count()
+        let drawn = uniform.draw(&Draw { epoch, world: 1, carried: Some(&[]), ..Draw::default() });
+        drawn.ids.into_iter().filter(|&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit).count()
     };
     (0..epochs).map(epoch_of).collect()
 }

@@ -11,11 +11,11 @@ const SAMPLES: [usize; 12] = [0, 1, 2, 3, 7, 8, 9, 16, 31, 97, 120, 1_009];
 
 /// The plans of a job from its first epoch on, each told what the one before left out.
 fn plans(entry: &Entry, samples: usize, seed: u64, world: u32, pad: bool) -> Vec<Plan> {
-    let mut strategy = (entry.build)(Setup { samples, seed });
+    let mut strategy = (entry.build)(Setup::new(samples, seed));
     let mut carried = Vec::new();
     (0..EPOCHS)
         .map(|epoch| {
-            let drawn = strategy.draw(&Draw { epoch, world, carried: Some(&carried) });
+            let drawn = strategy.draw(&Draw { epoch, world, carried: Some(&carried), ..Draw::default() });
             let plan = Plan::cut(epoch, world, pad, drawn);
             carried = plan.left_out().to_vec();
             plan
@@ -60,7 +60,7 @@ fn ranks_are_of_equal_length_and_together_the_plan() {
 #[test]
 fn ids_are_of_the_catalog_and_nobody_comes_twice_unless_the_strategy_repeats() {
     everywhere(|entry, samples, world, pad| {
-        let repeats = (entry.build)(Setup { samples, seed: 2 }).repeats();
+        let repeats = (entry.build)(Setup::new(samples, 2)).repeats();
         for plan in plans(entry, samples, 2, world, pad) {
             let drawn = &plan.ids()[..plan.len() - plan.padded()];
             assert!(drawn.iter().chain(plan.left_out()).all(|&id| (id as usize) < samples));
@@ -94,7 +94,7 @@ fn epochs_differ_in_their_order() {
 #[test]
 fn every_id_is_served_within_two_epochs() {
     everywhere(|entry, samples, world, pad| {
-        let strategy = (entry.build)(Setup { samples, seed: 6 });
+        let strategy = (entry.build)(Setup::new(samples, 6));
         // Without padding too few samples for one slot a rank are never served.
         if strategy.repeats() || strategy.needs_losses() || (samples < world as usize && !pad) {
             return;
@@ -122,12 +122,13 @@ fn a_run_that_resumes_goes_on_as_if_never_interrupted() {
     everywhere(|entry, samples, world, pad| {
         let uninterrupted = plans(entry, samples, 8, world, pad);
         for epoch in 0..EPOCHS {
-            let mut fresh = (entry.build)(Setup { samples, seed: 8 });
+            let mut fresh = (entry.build)(Setup::new(samples, 8));
             if fresh.needs_losses() {
                 continue;
             }
             let carried = pad.then_some(&[][..]);
-            let plan = Plan::cut(epoch, world, pad, fresh.draw(&Draw { epoch, world, carried }));
+            let plan =
+                Plan::cut(epoch, world, pad, fresh.draw(&Draw { epoch, world, carried, ..Draw::default() }));
             let whole = &uninterrupted[epoch as usize];
             let start = whole.rank_len() / 2;
             for rank in 0..world {
