@@ -5,20 +5,18 @@
 //! a storage with latency, bandwidth and a limit of requests in flight, and a trainer that takes a fixed time
 //! a batch.
 
-mod cache;
 pub mod figure;
 mod files;
 pub mod grid;
 mod npy;
 pub mod outcome;
-mod planner;
+mod pace;
 pub mod replay;
 pub mod report;
 pub mod sizes;
 pub mod spec;
 pub mod timeline;
 mod trace;
-mod upcoming;
 mod world;
 
 pub use trace::Trace;

@@ -12,33 +12,6 @@ pub struct Epoch {
     pub counters: Counters,
     /// What the models say it took.
     pub time: EpochTime,
-    /// What packages cost.
-    pub packing: Packing,
-}
-
-/// What packages cost in one epoch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Packing {
-    /// Samples that the packer read; inside `storage_reads`.
-    pub reads: u64,
-    /// Bytes of those; inside `storage_bytes`.
-    pub bytes_read: u64,
-    /// Bytes that the packer wrote.
-    pub bytes_written: u64,
-    /// Bytes of all packages that were read.
-    pub package_bytes: u64,
-    /// Bytes of those that were served to somebody.
-    pub package_bytes_served: u64,
-}
-
-impl Packing {
-    /// The share of package bytes that were served to nobody.
-    pub fn waste(&self) -> f64 {
-        match self.package_bytes {
-            0 => 0.0,
-            all => 1.0 - self.package_bytes_served as f64 / all as f64,
-        }
-    }
 }
 
 /// One run of a strategy and a policy at one cache size from one seed.
@@ -99,7 +72,7 @@ impl Mean {
         let first = first.min(outcome.epochs.len().saturating_sub(1));
         let epochs = &outcome.epochs[first..];
         let samples = outcome.samples.max(1) as f64;
-        let each = epochs.iter().map(|Epoch { counters, time, .. }| Self {
+        let each = epochs.iter().map(|Epoch { counters, time }| Self {
             served: counters.served() as f64,
             hit: counters.hit as f64,
             packed: counters.packed as f64,
@@ -232,7 +205,6 @@ mod tests {
                 ..Counters::default()
             },
             time: EpochTime { seconds: 2.0, ..EpochTime::default() },
-            packing: Packing::default(),
         };
         Outcome {
             strategy: "iis".into(),

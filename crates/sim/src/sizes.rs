@@ -1,4 +1,4 @@
-//! How large samples are: all the same, or a list from a file.
+//! How large samples are, from a file.
 
 use std::path::Path;
 
@@ -6,25 +6,6 @@ use hotset_core::policy::Sizes;
 use hotset_core::{Error, Id, Result};
 
 use crate::files;
-
-/// Samples that all have the same size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Equal {
-    /// How many there are.
-    pub samples: usize,
-    /// The bytes of each.
-    pub bytes: u64,
-}
-
-impl Sizes for Equal {
-    fn len(&self) -> usize {
-        self.samples
-    }
-
-    fn size(&self, _id: Id) -> u64 {
-        self.bytes
-    }
-}
 
 /// Reads sizes in bytes, by id, from a `.npy` file or the array `sizes` of a `.npz` file.
 pub fn open(path: &Path) -> Result<Vec<u64>> {

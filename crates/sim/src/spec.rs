@@ -1,6 +1,6 @@
 //! What to run: a strategy and a policy by name, with settings, as a person types them.
 //!
-//! `iis+icache` is a pair; `iis[f=0.5]+icache[strict=true]` gives settings; `iis` alone brings the policy
+//! `iis+icache` is a pair; `iis[fraction=0.5]+icache[strict=true]` gives settings; `iis` alone brings the policy
 //! that belongs to it.
 
 use std::fmt;
@@ -15,6 +15,13 @@ pub struct Named {
     pub name: String,
     /// Settings and their values.
     pub settings: Vec<(String, String)>,
+}
+
+impl Named {
+    /// Its settings as the registries take them.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
 }
 
 impl FromStr for Named {
@@ -100,7 +107,7 @@ pub fn split(text: &str) -> Vec<&str> {
 
 fn refuse(text: &str, reason: &str) -> Error {
     Error::invalid(format!(
-        "`{text}` names nothing to run: {reason}; write `uniform+lru`, `iis[f=0.5]+icache[strict=true]`, or a \
+        "`{text}` names nothing to run: {reason}; write `uniform+lru`, `iis[fraction=0.5]+icache[strict=true]`, or a \
          strategy alone (`iis`)"
     ))
 }
@@ -113,17 +120,20 @@ mod tests {
 
     #[test]
     fn pairs_are_read_as_they_are_shown() {
-        for text in ["uniform+lru", "iis", "iis[f=0.5,warmup=2]+icache[strict=true]", "a+b[c=d]"] {
+        for text in ["uniform+lru", "iis", "iis[fraction=0.5,warmup=2]+icache[strict=true]", "a+b[c=d]"] {
             assert_eq!(text.parse::<Pair>().unwrap().to_string(), text);
         }
-        assert_eq!(split("iis[f=0.5,warmup=2]+icache, uniform,"), ["iis[f=0.5,warmup=2]+icache", " uniform"]);
+        assert_eq!(
+            split("iis[fraction=0.5,warmup=2]+icache, uniform,"),
+            ["iis[fraction=0.5,warmup=2]+icache", " uniform"]
+        );
     }
 
     #[test]
     fn what_names_nothing_is_refused_with_the_form_to_use() {
         for text in ["", "+lru", "iis[", "iis[f]", "i is", "iis+"] {
             let message = text.parse::<Pair>().unwrap_err().message;
-            assert!(message.contains("iis[f=0.5]+icache"), "{message}");
+            assert!(message.contains("iis[fraction=0.5]+icache"), "{message}");
         }
     }
 

@@ -141,17 +141,12 @@ impl Job {
     /// A run of `pair`, whose names and settings must exist.
     pub fn new(pair: &Pair, cache: impl Into<String>, amount: Amount, seed: u64) -> Result<Self> {
         let strategy = sampling::find(&pair.strategy.name)?;
-        strategy.values(texts(&pair.strategy))?;
+        strategy.values(pair.strategy.texts())?;
         let policy = match &pair.policy {
             Some(policy) => policy.clone(),
             None => Named { name: strategy.policy.to_owned(), settings: Vec::new() },
         };
-        policy::find(&policy.name)?.values(texts(&policy))?;
+        policy::find(&policy.name)?.values(policy.texts())?;
         Ok(Self { strategy: pair.strategy.clone(), policy, cache: cache.into(), amount, seed })
     }
-}
-
-/// A name's settings as the registries take them.
-pub(crate) fn texts(named: &Named) -> impl Iterator<Item = (&str, &str)> {
-    named.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use hotset_core::bytes::Amount;
 use hotset_core::policy::Sizes;
+use hotset_core::sampling::Equal;
 use hotset_core::{Error, Result};
 use hotset_sim::replay::World;
 use hotset_sim::{Trace, sizes};
@@ -74,7 +75,7 @@ impl Inputs {
                 opened.catalog
             }
             (None, None) => match self.sample_size {
-                Amount::Bytes(bytes) => Arc::new(sizes::Equal { samples: trace.samples(), bytes }),
+                Amount::Bytes(bytes) => Arc::new(Equal { samples: trace.samples(), size: bytes }),
                 Amount::Share(_) => {
                     return Err(Error::invalid("`sample-size` must be bytes, like `110KB`, not a share"));
                 }

@@ -34,7 +34,7 @@ pub(crate) struct Simulate {
     #[command(flatten)]
     inputs: inputs::Inputs,
 
-    /// Pairs to run, separated by commas: `iis+icache`, `iis[f=0.5]+icache[strict=true]`, or a strategy alone
+    /// Pairs to run, separated by commas: `iis+icache`, `iis[fraction=0.5]+icache[strict=true]`, or a strategy alone
     #[arg(long, value_name = "PAIRS", help_heading = "What to run", conflicts_with_all = ["strategies", "policies"])]
     run: Option<String>,
     /// Strategies, each with every policy of `--policy`

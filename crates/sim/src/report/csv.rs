@@ -43,15 +43,15 @@ pub(super) fn values(outcome: &Outcome, epoch: usize) -> [f64; COLUMNS.len()] {
         counters.substituted as f64,
         counters.distinct as f64,
         counters.distinct as f64 / outcome.samples.max(1) as f64,
-        (counters.hit + counters.packed) as f64 / served.max(1.0),
+        counters.papers_hit_ratio(),
         counters.storage_reads as f64,
         counters.other_reads as f64,
-        epoch.packing.reads as f64,
-        epoch.packing.waste(),
+        counters.pack_reads as f64,
+        counters.package_waste(),
         counters.storage_requests as f64,
         counters.storage_bytes as f64,
-        epoch.packing.bytes_read as f64,
-        epoch.packing.bytes_written as f64,
+        counters.pack_bytes_read as f64,
+        counters.pack_bytes_written as f64,
         counters.reported as f64,
         time.late as f64,
         time.seconds,
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn settings_with_commas_are_quoted() {
-        assert_eq!(quoted("iis[f=0.5,warmup=2]"), "\"iis[f=0.5,warmup=2]\"");
+        assert_eq!(quoted("iis[fraction=0.5,warmup=2]"), "\"iis[fraction=0.5,warmup=2]\"");
         assert_eq!((quoted("iis"), quoted("a\"b")), ("iis".to_owned(), "\"a\"\"b\"".to_owned()));
     }
 }
