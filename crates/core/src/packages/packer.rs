@@ -100,26 +100,21 @@ impl Packer {
         members.filter(|id| fits(*id)).collect()
     }
 
-    /// Cuts ids into packages of equal bytes. What makes no whole package waits, unless `all` must be packed:
-    /// then packages are a little larger.
+    /// Cuts ids into packages. What makes no whole package waits, unless `all` must be packed: then packages
+    /// are of equal bytes and a little larger.
     fn cut(&self, ids: &[Id], sizes: &dyn Sizes, all: bool) -> Packing {
-        let whole: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
-        let count = whole / self.bytes;
-        let target = if all && count > 0 { whole.div_ceil(count) } else { self.bytes };
+        let mut rest: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
+        let mut count = rest / self.bytes;
         let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
         for &id in ids {
+            let target = if all { rest.div_ceil(count.max(1)) } else { self.bytes };
             open.push(id);
             bytes += sizes.size(id);
-            if bytes >= target {
+            if count > 0 && bytes >= target {
                 packing.push(std::mem::take(&mut open));
+                (rest, count) = (rest - bytes, count - 1);
                 bytes = 0;
             }
-        }
-        // The last of equal parts is a little short of the target, not of a package.
-        if all && bytes >= self.bytes {
-            packing.push(open);
-        } else if all && let Some(last) = packing.last_mut() {
-            last.append(&mut open);
         }
         packing
     }

@@ -15,6 +15,7 @@
 
 mod app;
 mod belady;
+mod carousel;
 mod future;
 mod heap;
 mod icache;
@@ -26,6 +27,7 @@ mod oracle;
 mod pq;
 mod pq_lfu;
 mod priority;
+mod quiver;
 mod random;
 
 #[cfg(test)]
@@ -50,6 +52,8 @@ pub static REGISTRY: &[Entry] = &[
     pq_lfu::ENTRY,
     icache::ENTRY,
     impact::ENTRY,
+    quiver::ENTRY,
+    carousel::ENTRY,
     belady::ENTRY,
     oracle::ENTRY,
 ];

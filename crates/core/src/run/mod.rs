@@ -5,8 +5,8 @@
 //! 1. [`Run::close`] the epoch before: all its reports are in.
 //! 2. [`Run::reevaluation`] tells whose losses under the current model the next plan needs, if any.
 //! 3. [`Run::begin`] makes the plan and tells the policy its keys. A run whose strategy looks at residents
-//!    begins an epoch only once [`Run::next`] has decided the one before to its last slot.
-//! 4. [`Run::next`] decides slot after slot, in plan order, and counts.
+//!    begins an epoch only once [`Run::decide`] has decided the one before to its last slot.
+//! 4. [`Run::decide`] decides slot after slot, in plan order, and counts.
 //! 5. [`Run::report`] takes losses as they come, by mini-batch.
 //!
 //! Every decided slot is exactly one of hit, packed and single. A package read counts as one request, all its
@@ -294,7 +294,7 @@ impl Run {
     }
 
     /// Decides the next slot; nothing when the plan is decided to its end.
-    pub fn next(&mut self) -> Option<Decided> {
+    pub fn decide(&mut self) -> Option<Decided> {
         let schedule = self.schedule.as_mut()?;
         let slot = schedule.next_undecided()?;
         let id = schedule.id(slot);

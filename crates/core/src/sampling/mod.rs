@@ -11,12 +11,14 @@
 //! line, in metrics and in reports. `conformance` runs over every registered one.
 
 mod batchloss;
+mod carousel;
 mod cis;
 mod hybrid;
 mod iis;
 mod infobatch;
 mod pads;
 mod plan;
+mod quiver;
 mod realtime;
 mod selection;
 mod substitute;
@@ -45,7 +47,9 @@ pub static REGISTRY: &[Entry] = &[
     hybrid::ENTRY,
     pads::ENTRY,
     batchloss::ENTRY,
+    quiver::ENTRY,
     infobatch::ENTRY,
+    carousel::ENTRY,
 ];
 
 /// A registered strategy.

@@ -144,7 +144,7 @@ fn by_low(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, packages: &Packages,
     }
     close(&mut stream, &mut group, rng);
     place(drawn, front, &stream, open, draw, &moved, &planned);
-    let fresh = stream[claimed..].iter().copied().collect::<Vec<_>>();
+    let fresh = stream.split_off(claimed);
     drawn.substituted = drawn.ids.iter().map(|&id| !selected.contains(id)).collect();
     drawn.ids.iter().for_each(|&id| selected.remove(id));
     drawn.unserved = (0..keys.len() as Id).filter(|&id| selected.contains(id)).collect();

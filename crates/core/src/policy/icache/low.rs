@@ -21,7 +21,9 @@ pub(super) struct Low {
     /// The ticket of every resident. Empty until the first package.
     tickets: Vec<u32>,
     next: u32,
-    /// Those that came in this epoch and were not served yet.
+    /// The first ticket of this epoch.
+    epoch: u32,
+    /// Those that were not served since they came.
     unserved: Bits,
 }
 
@@ -33,6 +35,7 @@ impl Low {
             queue: VecDeque::new(),
             tickets: Vec::new(),
             next: 0,
+            epoch: 0,
             unserved: Bits::default(),
         }
     }
@@ -48,14 +51,14 @@ impl Low {
 
     /// An epoch begins: whoever is here was here before it.
     pub(super) fn begin(&mut self) {
-        if !self.tickets.is_empty() {
-            self.unserved = Bits::new(self.tickets.len());
-        }
+        self.epoch = self.next;
     }
 
     /// Serves a resident. True if it came in a package of this epoch and is served for the first time.
     pub(super) fn serve(&mut self, id: Id) -> bool {
-        let packed = self.unserved.contains(id);
+        // Tickets start over after 2^32, and a queue is never half as long.
+        let came = self.tickets[id as usize].wrapping_sub(self.epoch) < u32::MAX / 2;
+        let packed = came && self.unserved.contains(id);
         self.unserved.remove(id);
         packed
     }
@@ -66,10 +69,9 @@ impl Low {
             self.tickets = vec![ABSENT; self.sizes.len()];
             self.unserved = Bits::new(self.tickets.len());
         }
-        // Tickets start over once the queue is empty, long before they run out: it holds at most the region.
-        self.next = if self.queue.is_empty() { 0 } else { self.next.wrapping_add(1) % ABSENT };
         self.tickets[id as usize] = self.next;
         self.queue.push_back((id, self.next));
+        self.next = if self.next + 1 == ABSENT { 0 } else { self.next + 1 };
         self.unserved.insert(id);
         self.used += self.sizes.size(id);
     }
@@ -77,6 +79,7 @@ impl Low {
     /// Takes `id` out, which goes elsewhere.
     pub(super) fn remove(&mut self, id: Id) {
         self.tickets[id as usize] = ABSENT;
+        self.unserved.remove(id);
         self.used -= self.sizes.size(id);
     }
 
