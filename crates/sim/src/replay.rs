@@ -133,7 +133,7 @@ impl<'a> Replay<'a> {
         let (batch, world) = (self.world.compute.batch, plan.world() as usize);
         let mut events = plan.events().iter().peekable();
         let mut trained = 0;
-        while let Some(decided) = self.run.next() {
+        while let Some(decided) = self.run.decide() {
             while let Some((_, event)) = events.next_if(|(at, _)| *at as usize <= decided.slot) {
                 self.load(*event);
             }

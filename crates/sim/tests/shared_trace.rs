@@ -12,15 +12,15 @@ use hotset_sim::{Trace, grid};
 
 /// The shared trace, read once.
 fn world(test: &str) -> Option<&'static World> {
-    static WORLD: OnceLock<Option<World>> = OnceLock::new();
+    static WORLD: OnceLock<World> = OnceLock::new();
+    let path = common::shared_trace(test)?;
     let world = WORLD.get_or_init(|| {
-        let path = common::shared_trace(test)?;
         let loss = Trace::open(&path, "loss").unwrap();
         let reeval = Trace::open(&path, "reeval").unwrap();
         let sizes = Arc::new(Equal { samples: loss.samples(), size: 1500 });
-        Some(World::new("shared", loss, Some(reeval), sizes).unwrap())
+        World::new("shared", loss, Some(reeval), sizes).unwrap()
     });
-    world.as_ref()
+    Some(world)
 }
 
 fn mean(world: &World, pair: &str, cache: &str, first: usize) -> Mean {

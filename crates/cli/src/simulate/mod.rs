@@ -104,7 +104,7 @@ pub(crate) struct Simulate {
 }
 
 /// What is compared where nothing is named: the baselines, and each strategy with its own policy.
-const USUAL: &str = "uniform+lru,uniform";
+const USUAL: &str = "uniform+lru,uniform,iis,hybrid,pads,infobatch,carousel,iis+belady";
 
 impl Simulate {
     pub(crate) fn run(self) -> Result<()> {

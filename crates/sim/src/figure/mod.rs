@@ -93,7 +93,8 @@ impl Figure {
     ) -> Result<Drawn> {
         let mut drawn = (self.draw)(&Studio { world, threads, progress })?;
         drawn.title = format!("{} ({}): {}", self.name, self.source, self.shows);
-        drawn.settings = world.describe();
+        // Which runs have packages, and which another storage, the rows say.
+        drawn.settings = world.describe().into_iter().filter(|(name, _)| name != "packages").collect();
         Ok(drawn)
     }
 }

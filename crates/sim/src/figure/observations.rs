@@ -88,8 +88,8 @@ fn variance(studio: &Studio<'_>) -> Result<Drawn> {
     };
     drawn.plots.push((plot.title.clone(), plot.svg()));
     drawn.reasons.push(
-        "The paper's 62 % are of a training of its own. What it infers, that most ranks are stable, holds less \
-         well here: the distribution is nearly symmetric."
+        "The paper's 62 % are of a training of its own. That most ranks are stable holds less well here: little \
+         more than half lie below the mean, so the distribution is close to symmetric."
             .into(),
     );
     Ok(drawn)
@@ -255,8 +255,8 @@ fn precision(studio: &Studio<'_>) -> Result<Drawn> {
                 percent(share)
             ),
             format!(
-                "realtime's evaluation takes {} times hybrid's; the paper has 25. Whose rank moves most is found in \
-                 the middle of the ranking, not at its top, so that re-evaluating S finds little of the top.",
+                "realtime's evaluation takes {} times hybrid's; the paper has 25. Hybrid's needs no reads here, because \
+                 S lies in its buffer. Re-evaluating S can find no more of the top than S holds.",
                 if seconds_set > 0.0 {
                     format!("{:.0}", seconds_all / seconds_set)
                 } else {

@@ -124,7 +124,7 @@ fn systems(studio: &Studio<'_>, systems: &Systems, measure: Measure) -> Result<D
              modelled storage, so that only the order and the rough size of the ratios compare."
                 .into(),
             "`requests` tells most: a package is one request, so where latency and requests in flight bind, \
-             packages gain more than the papers' own, which read 4 KiB for each of their L-hits."
+             packages gain more than in the authors' code, which makes a 4 KiB read for each of its L-hits."
                 .into(),
             "`hybrid`+`impact` reads a little more than `iis`+`icache` here: on a real trace the set S holds \
              fewer of the hardest samples than chance would, and it takes a quarter of the cache. The papers' \

@@ -7,7 +7,7 @@ use hotset_core::bytes::human;
 use super::chart::{Bars, Lines, Series, escape};
 use crate::outcome::{Outcome, Row, rows};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;max-width:1060px;\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;max-width:1240px;\
 margin:2em auto;padding:0 1em}h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}figure{margin:1em 0;\
 max-width:820px}svg{width:100%;height:auto}table{border-collapse:collapse;font-size:13px}\
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}\
@@ -133,7 +133,7 @@ pub fn compare(settings: &[(String, String)], outcomes: &[Outcome], first: usize
         let title = "Modelled seconds an epoch, by cache size";
         page.plot(title, &plot(title, "seconds", line(&|row| row.mean.seconds)));
     }
-    for (cache, share) in &shares {
+    for (cache, _) in &shares {
         let here: Vec<&Row> = rows.iter().filter(|row| &row.cache == cache).collect();
         let title = format!("Where servings come from, cache {cache}");
         page.plot(
@@ -160,7 +160,7 @@ pub fn compare(settings: &[(String, String)], outcomes: &[Outcome], first: usize
                     .collect(),
             })
             .collect();
-        let title = format!("Storage reads, epoch by epoch, cache {cache} ({share:.0} %), one seed");
+        let title = format!("Storage reads, epoch by epoch, cache {cache}, one seed");
         let (x, y) = ("epoch".to_owned(), "samples fetched".to_owned());
         page.plot(&title, &Lines { title: title.clone(), x, y, series, markers: false }.svg());
     }
