@@ -40,7 +40,7 @@ impl Trace {
         if samples == 0 || losses.is_empty() {
             return Err(Error::invalid("it has no epochs or no samples"));
         }
-        if samples as u64 > MOST_SAMPLES || losses.len() % samples != 0 {
+        if samples as u64 > MOST_SAMPLES || !losses.len().is_multiple_of(samples) {
             return Err(Error::invalid(format!("its {} losses are no rows of {samples}", losses.len())));
         }
         match losses.iter().position(|&value| loss(f64::from(value)).is_err()) {

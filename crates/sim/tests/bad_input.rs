@@ -1,5 +1,7 @@
 //! What a replay does with what nobody should give it: a clear error or the defined behaviour.
 
+#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+
 use std::sync::Arc;
 
 use hotset_core::policy::Sizes;

@@ -3,6 +3,8 @@
 //! The trace and the counts are files of the repository. Both are written anew, on purpose only, by
 //! `HOTSET_GOLDEN=write cargo test -p hotset-sim --test golden`; look at what changed before committing it.
 
+#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+
 mod common;
 
 use std::fmt::Write;

@@ -1,5 +1,7 @@
 //! What a real training's trace must show. Not run, and said so, where the shared trace is missing.
 
+#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+
 mod common;
 
 use std::sync::{Arc, OnceLock};

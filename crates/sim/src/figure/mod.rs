@@ -143,10 +143,8 @@ pub fn find(name: &str) -> Result<&'static Figure> {
 
 /// All figures, for people.
 pub fn list() -> String {
-    let rows = FIGURES
-        .iter()
-        .map(|figure| vec![figure.name.to_owned(), figure.source.to_owned(), figure.shows.to_owned()]);
-    let mut text = text_table(&["figure", "paper", "shows"], rows);
+    let line = |figure: &Figure| format!("{:<21}{:<30}{}", figure.name, figure.source, figure.shows);
+    let mut text = FIGURES.iter().map(line).collect::<Vec<_>>().join("\n");
     text.push_str("\n\nNot from a trace:");
     for (names, takes) in ABSENT {
         text.push_str(&format!("\n  {names}: {takes}"));

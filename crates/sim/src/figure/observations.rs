@@ -21,14 +21,14 @@ pub(super) const IMPACT_5A: Figure = Figure {
 pub(super) const IMPACT_8: Figure = Figure {
     name: "impact-8",
     source: "ImPACT, figure 8",
-    shows: "the set of unstable samples settles after a few epochs",
+    shows: "the set of unstable samples settles soon",
     draw: |studio| settling(studio),
 };
 
 pub(super) const IMPACT_15: Figure = Figure {
     name: "impact-15",
     source: "ImPACT, figure 15",
-    shows: "how well the hardest hundredth is found, and what that costs",
+    shows: "finding the hardest hundredth, and its cost",
     draw: |studio| precision(studio),
 };
 

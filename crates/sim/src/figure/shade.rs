@@ -25,7 +25,7 @@ pub(super) const SHADE_7: Figure = Figure {
 pub(super) const SHADE_12: Figure = Figure {
     name: "shade-12",
     source: "SHADE, figure 12",
-    shows: "read hit ratio at 20 %, beside CoorDL and Quiver",
+    shows: "hit ratio at 20 %, beside CoorDL and Quiver",
     draw: beside_others,
 };
 
@@ -161,8 +161,9 @@ fn beside_others(studio: &Studio<'_>) -> Result<Drawn> {
         head: row(["system", "hit, paper", "hit, ours", "coverage", "reads"]),
         rows: rows.collect(),
         reasons: vec![
-            "SHADE's hits are bought with repetition: each draw of a resident is served three times. Coverage beside \
-             it says what an epoch still shows the model."
+            "SHADE's hits are bought with repetition: each draw of a resident counts three times here. The paper does \
+             not say how often its own repeats, and more would buy more. Coverage says what an epoch still shows \
+             the model."
                 .into(),
         ],
         plots: vec![(bars.title.clone(), bars.svg())],
