@@ -234,8 +234,10 @@ impl Run {
     }
 
     fn plan(&mut self, epoch: u64, inputs: &Inputs<'_>) -> Plan {
-        let residents =
-            self.strategy.looks_at_residents().then(|| Residents::of(&*self.policy, self.config.sizes.len()));
+        let residents = self
+            .strategy
+            .looks_at_residents(self.packages.is_some())
+            .then(|| Residents::of(&*self.policy, self.config.sizes.len()));
         let pad = self.config.pad || self.strategy.pads();
         let region = self.policy.regions().iter().find(|region| region.name == "l").map_or(0, |l| l.capacity);
         let buffer = self.packer.as_ref().map_or(0, |packer| region.max(2 * self.package_bytes(packer)));
