@@ -47,6 +47,12 @@ impl Engine {
                  choose another `policy`"
             )));
         }
+        if entry.offline {
+            return Err(Error::invalid(format!(
+                "policy `{name}` must know every plan of the run beforehand, which only `hotset simulate` does: \
+                 choose another `policy`"
+            )));
+        }
         let setup = policy::Setup::new(granted, Arc::clone(&catalog) as Arc<dyn Sizes>, request.seed);
         let planner = strategy.map(|entry| {
             let setup = sampling::Setup {

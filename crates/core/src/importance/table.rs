@@ -150,6 +150,51 @@ impl Table {
         values
     }
 
+    /// All of it as bytes, 12 a sample and 16 a late report.
+    pub fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::with_capacity(20 + 12 * self.values.len());
+        saved.extend(self.planned.map_or(0, |planned| u64::from(planned) + 1).to_le_bytes());
+        saved.extend(self.taken.to_le_bytes());
+        saved.extend(self.rejected.to_le_bytes());
+        for (value, stamp) in self.values.iter().zip(&self.stamps) {
+            saved.extend(value.to_le_bytes());
+            saved.extend(stamp.to_le_bytes());
+        }
+        for report in &self.late {
+            for word in [report.id, report.value.to_bits(), report.epoch, report.step] {
+                saved.extend(word.to_le_bytes());
+            }
+        }
+        saved
+    }
+
+    /// What [`Self::save`] wrote for as many samples; nothing if it cannot be that.
+    pub fn restore(samples: usize, saved: &[u8]) -> Option<Self> {
+        let (head, rest) = saved.split_at_checked(24)?;
+        let (entries, late) = rest.split_at_checked(samples.checked_mul(12)?)?;
+        let long = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+        let mut table = Self::new(samples);
+        table.planned = long(&head[..8])?.checked_sub(1).map(|planned| planned as u32);
+        (table.taken, table.rejected) = (long(&head[8..16])?, long(&head[16..])?);
+        for (id, entry) in entries.chunks_exact(12).enumerate() {
+            let value = f32::from_bits(word(&entry[..4])?);
+            if value.is_nan() {
+                continue;
+            }
+            table.reported += 1;
+            (table.values[id], table.stamps[id]) =
+                (Some(value).filter(|value| valid(*value))?, long(&entry[4..])?);
+        }
+        for report in late.chunks(16) {
+            let words: Vec<u32> = report.chunks(4).map(word).collect::<Option<_>>()?;
+            let &[id, value, epoch, step] = words.as_slice() else { return None };
+            let report = Report { id, value: f32::from_bits(value), epoch, step, late: true };
+            table.late.push(Some(report).filter(|report| valid(report.value) && (id as usize) < samples)?);
+        }
+        Some(table)
+    }
+
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
         12 * self.values.capacity() + size_of::<Report>() * self.late.capacity()
@@ -237,6 +282,25 @@ mod tests {
         table.planned(1);
         let slices = std::iter::repeat_with(|| table.settle()).take_while(|more| *more).count();
         assert_eq!((slices, table.reported()), (2, 10_000));
+    }
+
+    #[test]
+    fn what_was_saved_goes_on_the_same() {
+        let mut table = Table::new(4);
+        table.planned(2);
+        let late = Report { late: true, ..report(1, 5.0, 3, 96) };
+        table.apply(&[report(0, 1.0, 3, 0), report(2, 1.5, 2, 7), late, report(3, -1.0, 0, 0)]);
+        let saved = table.save();
+        let mut restored = Table::restore(4, &saved).unwrap();
+        assert_eq!((restored.reported(), restored.taken(), restored.rejected()), (2, 3, 1));
+        for table in [&mut table, &mut restored] {
+            table.planned(4);
+            table.settle();
+            table.apply(&[report(0, 9.0, 2, 0)]);
+        }
+        assert_eq!(table.save(), restored.save());
+        assert!(Table::restore(5, &saved).is_none() && Table::restore(4, &saved[..70]).is_none());
+        assert!(Table::restore(0, &[]).is_none());
     }
 
     #[test]

@@ -233,7 +233,7 @@ pub trait Policy: Send {
     /// The plan says that `id` leaves now.
     fn leave(&mut self, _id: Id, _evicted: &mut Vec<Id>) {}
     /// `ids`, at most [`SLICE`](crate::importance::SLICE), are re-evaluated before every epoch from now on:
-    /// those that must be read for it now are appended to `read`. A policy with a static buffer keeps them
+    /// those that must be read for it now are appended to `read`. Residents come first over all calls. A policy with a static buffer keeps them
     /// there; one without is asked again before every epoch.
     fn pin(&mut self, ids: &[Id], read: &mut Vec<Id>, _evicted: &mut Vec<Id>) {
         read.extend(ids.iter().copied().filter(|&id| !self.contains(id)));

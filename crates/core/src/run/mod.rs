@@ -109,7 +109,6 @@ pub struct Run {
     work: Work,
     tally: Tally,
     future: Option<Future>,
-    pinned: bool,
     evicted: Vec<Id>,
 }
 
@@ -151,7 +150,6 @@ impl Run {
             packer,
             work: Work::default(),
             future: None,
-            pinned: false,
             evicted: Vec::new(),
         })
     }
@@ -236,8 +234,10 @@ impl Run {
     }
 
     fn plan(&mut self, epoch: u64, inputs: &Inputs<'_>) -> Plan {
-        let residents =
-            self.strategy.looks_at_residents().then(|| Residents::of(&*self.policy, self.config.sizes.len()));
+        let residents = self
+            .strategy
+            .looks_at_residents(self.packages.is_some())
+            .then(|| Residents::of(&*self.policy, self.config.sizes.len()));
         let pad = self.config.pad || self.strategy.pads();
         let region = self.policy.regions().iter().find(|region| region.name == "l").map_or(0, |l| l.capacity);
         let buffer = self.packer.as_ref().map_or(0, |packer| region.max(2 * self.package_bytes(packer)));
@@ -270,13 +270,16 @@ impl Run {
                 }
             }
             Reevaluation::Set(ids) => {
-                for slice in ids.chunks(SLICE) {
+                // Residents first, so that none of them leaves for another and must be read again.
+                let (mut ordered, missing): (Vec<Id>, Vec<Id>) =
+                    ids.iter().partition(|id| self.policy.contains(**id));
+                ordered.extend(missing);
+                for slice in ordered.chunks(SLICE) {
                     let mut read = Vec::new();
                     self.policy.pin(slice, &mut read, &mut self.evicted);
                     read.into_iter().for_each(|id| self.tally.other_read(id));
                     self.evicted.clear();
                 }
-                self.pinned = true;
             }
         }
     }

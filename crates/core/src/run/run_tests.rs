@@ -217,11 +217,35 @@ fn the_split_of_the_paper_settles_where_rates_say() {
     let mut config = Config { package: Some(400), ..config("iis", "icache", 2_000, 4_000) };
     config.policy_values = config.policy.values([("split", "paper")]).unwrap();
     let mut run = Run::new(config).unwrap();
-    go(&mut run, 8, loss);
+    let epochs = go(&mut run, 8, loss);
     let regions = run.policy().regions();
+    // Counts instead of rates would give the H region the share of all slots that are of H-samples.
+    let last = &epochs[7].plan;
+    let counted = last.selected_high() as f64 / last.len() as f64;
+    assert!((counted - 0.27).abs() < 0.01, "{counted}");
     // H-samples, the upper fifth, are selected with 0.94 on average and L-samples with 0.64.
     let share = regions[0].capacity as f64 / 4_000.0;
     assert!((share - 0.595).abs() < 0.02, "{regions:?}");
+}
+
+/// Why the H-list is cut at the whole capacity: cut at the H region, its share of the slots sets the region
+/// that sets the list, and both fall away.
+#[test]
+fn a_list_cut_at_its_own_region_would_vanish() {
+    let epochs = go(&mut Run::new(config("iis", "icache", 2_000, 4_000)).unwrap(), 8, loss);
+    let plan = &epochs[7].plan;
+    let keys = plan.keys().unwrap();
+    let mut ranked: Vec<Id> = (0..2_000).collect();
+    ranked.sort_by_key(|&id| std::cmp::Reverse(keys.sortable(id)));
+    let mut share = 0.9;
+    let mut shares = Vec::new();
+    for _ in 0..3 {
+        let list: BTreeSet<Id> = ranked[..(400.0 * share) as usize].iter().copied().collect();
+        share = plan.ids().iter().filter(|id| list.contains(id)).count() as f64 / plan.len() as f64;
+        shares.push(share);
+    }
+    assert!((shares[0] - 0.25).abs() < 0.01 && (shares[1] - 0.07).abs() < 0.01, "{shares:?}");
+    assert!(shares[2] < 0.03, "{shares:?}");
 }
 
 #[test]

@@ -91,8 +91,8 @@ impl Strategy for Hybrid {
         true
     }
 
-    fn looks_at_residents(&self) -> bool {
-        self.setup().values.text("substitute") != "off"
+    fn looks_at_residents(&self, packages: bool) -> bool {
+        self.selection.looks_at_residents(packages)
     }
 
     fn close(&mut self, epoch: u64, importance: &Table) {

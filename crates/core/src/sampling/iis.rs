@@ -42,7 +42,7 @@ impl Strategy for Iis {
         true
     }
 
-    fn looks_at_residents(&self) -> bool {
-        self.0.setup.values.text("substitute") != "off"
+    fn looks_at_residents(&self, packages: bool) -> bool {
+        self.0.looks_at_residents(packages)
     }
 }

@@ -121,7 +121,7 @@ impl Setup {
     /// Whether `epoch` is among the last that `full_last` makes uniform.
     fn is_full_last(&self, epoch: u64) -> bool {
         let last = |epochs: u64| (self.values.share("full_last") * epochs as f64).round() as u64;
-        self.epochs.is_some_and(|epochs| epoch.saturating_add(last(epochs)) >= epochs)
+        self.epochs.is_some_and(|epochs| last(epochs) > 0 && epoch.saturating_add(last(epochs)) >= epochs)
     }
 }
 
@@ -234,8 +234,9 @@ pub trait Strategy: Send {
     fn score(&self) -> Score {
         Score::Loss
     }
-    /// Whether plans depend on who is resident, so that the plan before must be decided to its last slot.
-    fn looks_at_residents(&self) -> bool {
+    /// Whether plans depend on who is resident, with packages or without, so that the plan before must be
+    /// decided to its last slot first.
+    fn looks_at_residents(&self, _packages: bool) -> bool {
         false
     }
     /// Whether plans are padded whatever the job says, with padded slots of weight 0.

@@ -146,7 +146,7 @@ impl Strategy for Pads {
         self.score
     }
 
-    fn looks_at_residents(&self) -> bool {
+    fn looks_at_residents(&self, _packages: bool) -> bool {
         self.selection.setup.values.whole("repeat") > 1
     }
 

@@ -110,7 +110,8 @@ impl Strategy for Quiver {
                 std::cmp::Reverse(here * 1000 / all.max(1))
             });
         }
-        let bucket = self.setup.values.whole("bucket") as usize;
+        // Ranks take turns, so the batches of all of them lie side by side.
+        let bucket = self.setup.values.whole("bucket") as usize * draw.world.max(1) as usize;
         let mut ids = Vec::with_capacity(self.setup.samples);
         for chunk in order {
             ids.extend(self.shuffled(chunk, bucket, &mut rng));
@@ -126,7 +127,7 @@ impl Strategy for Quiver {
         false
     }
 
-    fn looks_at_residents(&self) -> bool {
+    fn looks_at_residents(&self, _packages: bool) -> bool {
         true
     }
 

@@ -45,8 +45,8 @@ impl Strategy for Realtime {
         true
     }
 
-    fn looks_at_residents(&self) -> bool {
-        self.0.setup.values.text("substitute") != "off"
+    fn looks_at_residents(&self, packages: bool) -> bool {
+        self.0.looks_at_residents(packages)
     }
 
     fn reevaluates(&self, epoch: u64) -> Reevaluation {

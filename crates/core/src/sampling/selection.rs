@@ -59,6 +59,14 @@ impl Selection {
         self.setup.values.text("substitute") == "h"
     }
 
+    /// Whether substitution looks at who is resident.
+    pub(super) fn looks_at_residents(&self, packages: bool) -> bool {
+        match self.setup.values.text("substitute") {
+            "l" => packages,
+            mode => mode == "h",
+        }
+    }
+
     /// What is known of every sample when a plan is drawn, not a number where nothing is.
     pub(super) fn values(&self, draw: &Draw<'_>) -> Vec<f32> {
         draw.importance

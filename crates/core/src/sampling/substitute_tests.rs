@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::super::Residents;
 use super::*;
 use crate::importance::Ranking;
+use crate::policy;
 
 const SAMPLES: usize = 400;
 
@@ -95,4 +97,50 @@ fn the_first_slots_are_left_alone() {
 fn off_serves_what_was_selected() {
     let drawn = served(every_second(), 0, Mode::Off);
     assert_eq!((drawn.ids, drawn.events.len(), drawn.selected_high), (every_second(), 0, 40));
+}
+
+/// A cache that was asked for these ids, and was sent these packages.
+fn residents(high: &[Id], packages: &[&[Id]], keys: &Arc<Keys>) -> Residents {
+    let mut policy =
+        (policy::find("icache").unwrap().build)(policy::Setup::new(1_500, Arc::new(vec![10; SAMPLES]), 0));
+    policy.begin(&policy::Begin { keys: Some(keys), package: Some(250), ..policy::Begin::default() });
+    high.iter().for_each(|&id| {
+        policy.access(id, &policy::NoDue, &mut Vec::new());
+    });
+    packages.iter().for_each(|members| policy.load(members, &policy::NoDue, &mut Vec::new()));
+    Residents::of(&*policy, SAMPLES)
+}
+
+#[test]
+fn residents_keep_their_slots_and_those_of_the_region_come_before_any_package() {
+    let (keys, packages) = world();
+    let here = residents(&[0, 2, 380], &[&[4, 6, 7]], &keys);
+    let draw = Draw { packages: Some((&packages, 500)), residents: Some(&here), ..Draw::default() };
+    let selected = every_second();
+    let drawn = substitute(selected.clone(), 0, keys, &draw, Mode::Low, 7);
+    for id in [0, 2, 380] {
+        let place = |ids: &[Id]| ids.iter().position(|other| *other == id);
+        assert_eq!(place(&drawn.ids), place(&selected));
+    }
+    let first_load = drawn.events[0].0 as usize;
+    let early = drawn.ids[..first_load].iter().filter(|id| [4, 6].contains(id)).count();
+    assert_eq!(early, 2, "both are served from the region before it turns over");
+    assert_eq!(drawn.ids.iter().collect::<BTreeSet<_>>().len(), selected.len());
+}
+
+#[test]
+fn hard_residents_take_the_slots_of_easy_ones_where_that_is_asked() {
+    let (keys, _) = world();
+    let here = residents(&[0, 321, 323, 380], &[], &keys);
+    let draw = Draw { residents: Some(&here), ..Draw::default() };
+    let drawn = substitute(every_second(), 0, Arc::clone(&keys), &draw, Mode::High, 7);
+    for (slot, id) in every_second().into_iter().enumerate() {
+        let served = drawn.ids[slot];
+        if keys.is_high(id) || id == 0 {
+            assert_eq!(served, id);
+        } else {
+            assert!([321, 323, 380].contains(&served) && drawn.substituted[slot]);
+        }
+    }
+    assert!(drawn.ids.contains(&321) && drawn.ids.contains(&323), "those not in the plan come first");
 }

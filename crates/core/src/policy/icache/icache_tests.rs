@@ -1,5 +1,9 @@
 //! The H region's rules, its change of heaps, and the L region.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::importance::{Keys, Ranking};
 
@@ -126,4 +130,51 @@ fn a_package_fills_the_low_region_and_its_samples_are_packed_once() {
     assert_eq!(evicted, [0, 1, 2], "the first package leaves, without the one that moved");
     policy.begin(&info());
     assert_eq!(ask(&mut policy, 3, &[]).0, Verdict::Hit, "it was resident before this epoch");
+}
+
+proptest! {
+    /// Few enough residents that all of them have changed over when a slot is decided.
+    #[test]
+    fn it_does_what_a_plain_list_does(
+        epochs in proptest::collection::vec(
+            (
+                proptest::collection::vec(0.0f32..9.0, 20),
+                proptest::collection::vec(0u32..20, 0..40),
+            ),
+            1..6,
+        ),
+        strict: bool,
+    ) {
+        let mut policy = policy(&[1.0; 20], 50, if strict { "true" } else { "false" });
+        let mut model: BTreeMap<Id, f32> = BTreeMap::new();
+        for (values, ids) in epochs {
+            begin(&mut policy, &values);
+            for (place, &id) in ids.iter().enumerate() {
+                let due = &ids[place + 1..];
+                model.iter_mut().for_each(|(id, value)| *value = values[*id as usize]);
+                let known = model.contains_key(&id);
+                let anybody = strict || due.contains(&id);
+                let mut lowest: Vec<(f32, Id)> = model.iter().map(|(&id, &value)| (value, id)).collect();
+                lowest.retain(|(_, id)| anybody || !due.contains(id));
+                lowest.sort_by(|a, b| a.partial_cmp(b).unwrap());
+                let expected = if known {
+                    (Verdict::Hit, vec![])
+                } else if model.len() < 5 {
+                    (Verdict::Admitted, vec![])
+                } else {
+                    match lowest.first() {
+                        Some((value, lowest)) if *value < values[id as usize] => (Verdict::Admitted, vec![*lowest]),
+                        _ => (Verdict::Bypassed, vec![]),
+                    }
+                };
+                prop_assert_eq!(ask(&mut policy, id, due), expected.clone());
+                expected.1.iter().for_each(|left| {
+                    model.remove(left);
+                });
+                if expected.0 == Verdict::Admitted {
+                    model.insert(id, values[id as usize]);
+                }
+            }
+        }
+    }
 }

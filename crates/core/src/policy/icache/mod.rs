@@ -135,13 +135,17 @@ impl Icache {
         self.high.shrink_to(self.capacity.saturating_sub(others), due, evicted);
     }
 
-    /// Whether `id` may join the H region, which must keep within its limit and leave the others theirs.
+    /// Takes `id` into the H region if it merits it. An L region that was made smaller gives way.
     fn admit(&mut self, id: Id, due: &dyn Due, evicted: &mut Vec<Id>) -> bool {
-        let limit = self.high_limit().min(self.regions_capacity().saturating_sub(self.low.used));
+        let limit = self.high_limit();
         if self.still && self.high.used + self.sizes.size(id) > limit {
             return false;
         }
-        self.high.admit(id, limit, due, evicted)
+        let admitted = self.high.admit(id, limit, due, evicted);
+        if admitted {
+            self.low.shrink_to(self.regions_capacity().saturating_sub(self.high.used), evicted);
+        }
+        admitted
     }
 }
 
@@ -156,14 +160,10 @@ impl Policy for Icache {
         }
         if self.low.contains(id) {
             let packed = self.low.serve(id);
-            if self.high.is_high(id) {
-                // It is counted in one region only while it may move.
-                self.low.used -= self.sizes.size(id);
-                let moves = self.admit(id, due, evicted);
-                self.low.used += self.sizes.size(id);
-                if moves {
-                    self.low.remove(id);
-                }
+            // It leaves the one region when the other has taken it in; together they hold it twice for now.
+            let room = self.high_limit().min(self.regions_capacity().saturating_sub(self.low.used));
+            if self.high.is_high(id) && !self.still && self.high.admit(id, room, due, evicted) {
+                self.low.remove(id);
             }
             return if packed { Verdict::Packed } else { Verdict::Hit };
         }
@@ -184,7 +184,6 @@ impl Policy for Icache {
 
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
         self.capacity = capacity;
-        self.low_limit = self.low_limit.min(capacity / 4);
         if self.buffered > capacity {
             // A buffer that does not fit is given up whole; its samples are read when they are needed.
             (0..self.sizes.len() as Id)
@@ -192,7 +191,8 @@ impl Policy for Icache {
                 .for_each(|id| evicted.push(id));
             (self.buffer, self.buffered) = (Bits::default(), 0);
         }
-        self.low.shrink_to(self.low_limit.min(self.regions_capacity()), evicted);
+        self.low_limit = self.low_limit.min(self.regions_capacity());
+        self.low.shrink_to(self.regions_capacity(), evicted);
         self.make_room(0, &NoDue, evicted);
     }
 
@@ -252,7 +252,9 @@ impl Icache {
         if self.buffer == Bits::default() {
             self.buffer = Bits::new(self.sizes.len());
         }
-        for &id in ids {
+        // Residents first, so that none of them leaves for another and must be read again.
+        let (here, missing): (Vec<Id>, Vec<Id>) = ids.iter().partition(|id| self.contains(**id));
+        for id in here.into_iter().chain(missing) {
             let size = self.sizes.size(id);
             if self.is_buffered(id) || self.buffered + size > self.capacity {
                 continue;
@@ -265,8 +267,8 @@ impl Icache {
                 read.push(id);
             }
             self.low_limit = self.low_limit.min(self.capacity - self.buffered - size);
-            self.low.shrink_to(self.low_limit, evicted);
             self.make_room(size, &NoDue, evicted);
+            self.low.shrink_to(self.capacity - self.buffered - size - self.high.used, evicted);
             self.buffer.insert(id);
             self.buffered += size;
         }
