@@ -1,6 +1,6 @@
 //! What a replay does with what nobody should give it: a clear error or the defined behaviour.
 
-#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! anew by `HOTSET_DOCS=write cargo test -p hotset-sim --test documents`; without that this test fails when
 //! one of them is stale.
 
-#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

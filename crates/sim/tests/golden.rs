@@ -3,7 +3,7 @@
 //! The trace and the counts are files of the repository. Both are written anew, on purpose only, by
 //! `HOTSET_GOLDEN=write cargo test -p hotset-sim --test golden`; look at what changed before committing it.
 
-#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 
@@ -101,7 +101,7 @@ fn counts(outcome: &hotset_sim::outcome::Outcome) -> String {
         assert!(counters.distinct <= counters.served() && counters.distinct <= common::SAMPLES as u64);
     }
     let sum = |of: &dyn Fn(&hotset_core::counters::Counters) -> u64| counters().map(of).sum::<u64>();
-    let last = counters().last().unwrap();
+    let last = counters().next_back().unwrap();
     let numbers = [
         sum(&|counters| counters.served()),
         sum(&|counters| counters.hit),

@@ -1,6 +1,6 @@
 //! What a real training's trace must show. Not run, and said so, where the shared trace is missing.
 
-#![allow(clippy::unwrap_used)] // In helpers of tests too: what fails here is the test.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 

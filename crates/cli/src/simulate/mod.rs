@@ -147,9 +147,10 @@ impl Simulate {
             return Ok(());
         }
         let mut text = hotset_sim::report::table(&outcome::rows(outcomes, first));
-        text.push_str(&format!("\n\nmeans of an epoch, from epoch {first} on; {}", output::line(&settings)));
+        let means = format!("means of an epoch, from epoch {first} on; {}", output::line(&settings));
+        text.push_str(&format!("\n\n{}", hotset_sim::report::wrap(&means, "")));
         for note in output::notes(outcomes) {
-            text.push_str(&format!("\nnote: {note}"));
+            text.push_str(&format!("\n{}", hotset_sim::report::wrap(&format!("note: {note}"), "  ")));
         }
         output::print(&text)
     }
@@ -229,3 +230,6 @@ impl Simulate {
         Ok(jobs)
     }
 }
+
+#[cfg(test)]
+mod tests;
