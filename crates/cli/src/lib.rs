@@ -33,7 +33,7 @@ enum Command {
     /// Show what servers and jobs of this host do
     Stats(stats::Stats),
     /// Compare strategies, policies and cache sizes on a training's losses, before using them
-    Simulate(simulate::Simulate),
+    Simulate(Box<simulate::Simulate>),
 }
 
 /// Runs the command line; the process's exit code.
