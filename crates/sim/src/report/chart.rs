@@ -239,7 +239,7 @@ fn line(index: usize, places: &[(f64, f64)]) -> String {
     format!(
         "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" points=\"{}\"/>",
         COLOURS[index % COLOURS.len()],
-        DASHES[index / 2 % DASHES.len()],
+        DASHES[index % DASHES.len()],
         points.join(" ")
     )
 }
