@@ -8,6 +8,7 @@ mod record;
 mod registry;
 mod serve;
 mod settings;
+mod simulate;
 mod state;
 mod stats;
 mod table;
@@ -38,6 +39,8 @@ enum Command {
     Strategies(registry::Listing),
     /// List the policies: what stays in the cache
     Policies(registry::Listing),
+    /// Compare strategies, policies and cache sizes on a training's losses, before using them
+    Simulate(Box<simulate::Simulate>),
 }
 
 /// Runs the command line; the process's exit code.
@@ -57,6 +60,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
         Command::Record(command) => command.run(),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),
+        Command::Simulate(command) => command.run(),
     };
     match done {
         Ok(()) => 0,

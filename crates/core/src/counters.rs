@@ -28,6 +28,16 @@ pub struct Counters {
     pub storage_requests: u64,
     /// Bytes that came from storage.
     pub storage_bytes: u64,
+    /// Bytes of the packages that were read.
+    pub package_bytes: u64,
+    /// Bytes of the servings that came in packages.
+    pub package_bytes_served: u64,
+    /// Samples that the packer fetched; inside `storage_reads`.
+    pub pack_reads: u64,
+    /// Bytes that the packer fetched; inside `storage_bytes`.
+    pub pack_bytes_read: u64,
+    /// Bytes that the packer wrote.
+    pub pack_bytes_written: u64,
     /// Servings whose sample the policy keeps but whose bytes were lost in a restart; inside `single`.
     pub refill: u64,
     /// Slots that no reader asked for.
@@ -67,6 +77,11 @@ impl Counters {
             failed,
             reported,
             rejected_scores,
+            package_bytes,
+            package_bytes_served,
+            pack_reads,
+            pack_bytes_read,
+            pack_bytes_written,
             waits,
         } = other;
         self.planned += planned;
@@ -86,6 +101,11 @@ impl Counters {
         self.failed += failed;
         self.reported += reported;
         self.rejected_scores += rejected_scores;
+        self.package_bytes += package_bytes;
+        self.package_bytes_served += package_bytes_served;
+        self.pack_reads += pack_reads;
+        self.pack_bytes_read += pack_bytes_read;
+        self.pack_bytes_written += pack_bytes_written;
         for (rank, waits) in waits.iter().enumerate() {
             self.waits_of(rank as u32).merge(waits);
         }
@@ -94,6 +114,19 @@ impl Counters {
     /// All servings.
     pub fn served(&self) -> u64 {
         self.hit + self.packed + self.single
+    }
+
+    /// The papers' hit ratio, which counts what came in packages: (hit + packed) / served.
+    pub fn papers_hit_ratio(&self) -> f64 {
+        (self.hit + self.packed) as f64 / self.served().max(1) as f64
+    }
+
+    /// The share of package bytes that were served to nobody.
+    pub fn package_waste(&self) -> f64 {
+        if self.package_bytes == 0 {
+            return 0.0;
+        }
+        1.0 - self.package_bytes_served as f64 / self.package_bytes as f64
     }
 
     /// The waits of `rank`.

@@ -3,14 +3,19 @@
 //! No I/O, no threads, no clock and no randomness of its own: time and seeds come as arguments, so that the
 //! simulator, the server and every test repeat to the sample.
 
+pub mod bits;
 pub mod bytes;
 pub mod counters;
 pub mod error;
 pub mod id;
+pub mod importance;
+pub mod packages;
 pub mod policy;
 pub mod rng;
+pub mod run;
 pub mod sampling;
 pub mod schedule;
+pub mod settings;
 
 pub use bytes::Amount;
 pub use error::{Error, Kind, Result};

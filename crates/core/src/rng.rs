@@ -67,6 +67,44 @@ impl Rng {
     }
 }
 
+/// A random permutation of `0..n` of which any place can be asked for, in no memory: a hash of
+/// (seed, epoch, place) that never gives two places the same number.
+///
+/// Six half rounds of a Feistel network over the next power of two, walked along its cycle until it lands
+/// below `n`, twice on average at most. Good enough to break ties and to spread ids; a plan is shuffled.
+#[derive(Debug, Clone, Copy)]
+pub struct Scatter {
+    n: u32,
+    key: u64,
+    upper: u32,
+    lower: u32,
+}
+
+impl Scatter {
+    /// The permutation of `0..n` of `stream` in `epoch`.
+    pub fn new(n: u32, seed: u64, epoch: u64, stream: &'static str) -> Self {
+        let bits = n.saturating_sub(1).checked_ilog2().map_or(2, |log| (log + 1).max(2));
+        let key = Rng::new(seed, epoch, stream).0.next_u64();
+        Self { n, key, upper: bits / 2, lower: bits - bits / 2 }
+    }
+
+    /// The number at `place`, which must be below `n`.
+    pub fn at(&self, place: u32) -> u32 {
+        let mut number = u64::from(place);
+        loop {
+            let (mut upper, mut lower) = (number >> self.lower, number & ((1 << self.lower) - 1));
+            for round in 0..3 {
+                upper ^= splitmix64(self.key ^ lower ^ (round << 40)) >> (64 - self.upper);
+                lower ^= splitmix64(self.key ^ upper ^ (round << 40 | 1 << 48)) >> (64 - self.lower);
+            }
+            number = upper << self.lower | lower;
+            if number < u64::from(self.n) {
+                return number as u32;
+            }
+        }
+    }
+}
+
 /// The step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection under which near inputs part.
 fn splitmix64(input: u64) -> u64 {
     let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -138,6 +176,23 @@ mod tests {
         }
         assert_eq!(counts.len(), 6);
         assert!(counts.values().all(|count| count.abs_diff(1_000) < 150), "{counts:?}");
+    }
+
+    #[test]
+    fn scattered_places_differ_in_no_number_and_are_even() {
+        for n in [1u32, 2, 3, 5, 64, 65, 1_000] {
+            let scatter = Scatter::new(n, 1, 2, "scatter");
+            let mut numbers: Vec<u32> = (0..n).map(|place| scatter.at(place)).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, Vec::from_iter(0..n));
+        }
+        // How often number 0 of 16 stands in each place, over seeds: 1,000 +- 31.
+        let mut counts = [0u32; 16];
+        for seed in 0..16_000 {
+            let scatter = Scatter::new(16, seed, 0, "scatter");
+            counts[(0..16).position(|place| scatter.at(place) == 0).unwrap()] += 1;
+        }
+        assert!(counts.iter().all(|count| count.abs_diff(1_000) < 155), "{counts:?}");
     }
 
     proptest! {

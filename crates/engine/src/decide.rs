@@ -34,7 +34,7 @@ impl State {
             self.objects[key as usize].keepers > 0 || (others && !waits)
         });
         let hit = match decided.verdict {
-            Verdict::Hit => present.is_some(),
+            Verdict::Hit | Verdict::Packed => present.is_some(),
             Verdict::Admitted | Verdict::Bypassed => shared,
         };
         let outcome = match (hit, decided.verdict) {

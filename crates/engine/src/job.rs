@@ -48,7 +48,7 @@ impl Planner {
             Some((last, over, left_out)) if *last + 1 == epoch && *over == world => Some(left_out.as_slice()),
             _ => None,
         };
-        let drawn = self.strategy.draw(&Draw { epoch, world, carried });
+        let drawn = self.strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
         let plan = Plan::cut(epoch, world, self.pad, drawn);
         self.last = Some((epoch, world, plan.left_out().to_vec()));
         plan
@@ -211,5 +211,9 @@ impl Due for Upcoming<'_> {
             before += (schedule.plan().len() - frontier) as u64;
         }
         None
+    }
+
+    fn due_in_epoch(&self, id: Id) -> bool {
+        self.schedules.get(&self.epoch).is_some_and(|schedule| schedule.due(id).is_some())
     }
 }

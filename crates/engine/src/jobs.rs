@@ -20,6 +20,23 @@ use crate::job::{Job, Planner};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
+/// Strategies that a server carries out. The others plan from losses that a server does not yet plan with.
+const STRATEGIES: &[&str] = &["uniform"];
+/// Policies that need nothing but to be asked. The others need keys and scores that a server does not yet give.
+const POLICIES: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
+
+/// An error for a name that is registered but runs in simulations alone.
+fn live(what: &str, name: &str, known: &[&str]) -> Result<()> {
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{what} `{name}` does not run live yet; `hotset simulate` compares it on a trace of your losses. Live ones: \
+         `{}`",
+        known.join("`, `")
+    )))
+}
+
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.
     pub fn open_job(&self, session: SessionId, request: JobRequest) -> Result<JobGrant> {
@@ -56,6 +73,10 @@ impl Engine {
         let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
         let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or("minio");
         let entry = policy::find(name)?;
+        if let Some(strategy) = strategy {
+            live("strategy", strategy.name, STRATEGIES)?;
+        }
+        live("policy", name, POLICIES)?;
         let asked = request.cache.of(catalog.bytes());
         let granted = state.grant_memory(asked, catalog.bytes())?;
         if !entry.bounded && granted < catalog.bytes() {
@@ -64,14 +85,14 @@ impl Engine {
                  choose another `policy`"
             )));
         }
-        let setup = policy::Setup {
-            capacity: granted,
-            sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
-            seed: request.seed,
-        };
+        let setup = policy::Setup::new(granted, Arc::clone(&catalog) as Arc<dyn Sizes>, request.seed);
         let mut policy = (entry.build)(setup);
         let mut planner = strategy.map(|entry| {
-            let setup = sampling::Setup { samples: catalog.len(), seed: request.seed };
+            let setup = sampling::Setup {
+                sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
+                capacity: granted,
+                ..sampling::Setup::new(catalog.len(), request.seed)
+            };
             Planner::new((entry.build)(setup), request.pad)
         });
         let mut residents = 0;

@@ -49,11 +49,11 @@ impl Plan {
                 "rank `{rank}` of `{world}`: there are `1` to `{MOST_RANKS}` ranks, counted from `0`"
             )));
         }
-        let setup = Setup { samples: samples as usize, seed };
+        let setup = Setup::new(samples as usize, seed);
         let mut strategy = (sampling::find("uniform")?.build)(setup);
         // A padded plan before this one left nobody out.
         let carried = pad.then_some([].as_slice());
-        let drawn = strategy.draw(&Draw { epoch, world, carried });
+        let drawn = strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
         let plan = sampling::Plan::cut(epoch, world, pad, drawn);
         Ok(Self { epoch, ids: Ids::Own(plan.rank_ids(rank).collect()) })
     }

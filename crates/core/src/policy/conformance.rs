@@ -7,15 +7,21 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::importance::Ranking;
 use crate::sampling::{self, Draw};
 
 /// Of the property tests, a catalog this large: small enough that every id is asked for often.
 const SAMPLES: usize = 16;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Step {
     Access(Id),
     Resize(u64),
+    Begin(Vec<f32>, Option<u64>),
+    Score(Id, f32),
+    Load(Vec<Id>),
+    Leave(Id),
+    Pin(Vec<Id>),
 }
 
 /// Steps that are still to come, as a plan would tell.
@@ -25,7 +31,7 @@ impl Due for Ahead<'_> {
     fn next_due(&self, id: Id) -> Option<u64> {
         let accesses = self.0.iter().filter_map(|step| match step {
             Step::Access(id) => Some(*id),
-            Step::Resize(_) => None,
+            _ => None,
         });
         accesses.zip(1..).find(|(due, _)| *due == id).map(|(_, slots)| slots)
     }
@@ -41,10 +47,23 @@ fn any_capacity() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(0u64), 6 => 1u64..400, 1 => Just(u64::MAX)]
 }
 
+fn any_values() -> impl Strategy<Value = Vec<f32>> {
+    proptest::collection::vec(prop_oneof![3 => 0.0f32..9.0, 1 => Just(1.0), 1 => Just(f32::NAN)], SAMPLES)
+}
+
+fn any_ids() -> impl Strategy<Value = Vec<Id>> {
+    proptest::collection::btree_set(0..SAMPLES as Id, 0..6).prop_map(Vec::from_iter)
+}
+
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => (0..SAMPLES as Id).prop_map(Step::Access),
         1 => any_capacity().prop_map(Step::Resize),
+        1 => (any_values(), proptest::option::of(1u64..60)).prop_map(|(keys, package)| Step::Begin(keys, package)),
+        2 => (0..SAMPLES as Id, 0.0f32..9.0).prop_map(|(id, score)| Step::Score(id, score)),
+        1 => any_ids().prop_map(Step::Load),
+        1 => (0..SAMPLES as Id).prop_map(Step::Leave),
+        1 => any_ids().prop_map(Step::Pin),
     ];
     proptest::collection::vec(step, 0..150)
 }
@@ -64,31 +83,52 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
     let mut answers = Vec::new();
     let mut before = residents_of(&*policy);
     let mut capacity = setup.capacity;
-    for (place, &step) in steps.iter().enumerate() {
+    for (place, step) in steps.iter().enumerate() {
         let mut evicted = vec![Id::MAX];
         let mut expected = before.clone();
-        let verdict = match step {
-            Step::Access(id) => Some(policy.access(id, &Ahead(&steps[place + 1..]), &mut evicted)),
+        let ahead = Ahead(&steps[place + 1..]);
+        let mut verdict = None;
+        match step {
+            Step::Access(id) => verdict = Some(policy.access(*id, &ahead, &mut evicted)),
             Step::Resize(to) => {
-                policy.resize(to, &mut evicted);
-                assert!(to < capacity || evicted.len() == 1, "somebody left a cache that grew");
-                capacity = to;
-                None
+                policy.resize(*to, &mut evicted);
+                assert!(*to < capacity || evicted.len() == 1, "somebody left a cache that grew");
+                capacity = *to;
             }
-        };
+            Step::Begin(values, package) => {
+                let ranking = Ranking::of(values, setup.seed, place as u64);
+                let keys = Arc::new(Keys::new(values.clone(), &ranking, &*setup.sizes, capacity));
+                policy.begin(&Begin { keys: Some(&keys), package: *package, ..Begin::default() });
+            }
+            Step::Score(id, score) => policy.scored(&[(*id, *score)]),
+            Step::Load(ids) => policy.load(ids, &ahead, &mut evicted),
+            Step::Leave(id) => policy.leave(*id, &mut evicted),
+            Step::Pin(ids) => {
+                let mut read = Vec::new();
+                policy.pin(ids, &mut read, &mut evicted);
+                let missing = |id: &&Id| !before.contains(id);
+                assert_eq!(read.iter().filter(missing).count(), read.len(), "a resident was read");
+            }
+        }
         assert_eq!(evicted.remove(0), Id::MAX, "`evicted` is appended to, never cleared");
         for id in &evicted {
             assert!(expected.remove(id), "{id} left without being resident");
         }
+        let after = residents_of(&*policy);
         if let (Step::Access(id), Some(verdict)) = (step, verdict) {
-            assert!(!evicted.contains(&id), "{id} left for itself");
-            assert_eq!(verdict == Verdict::Hit, before.contains(&id), "a hit is a resident, and only that");
-            assert!(verdict == Verdict::Admitted || evicted.is_empty(), "somebody left for nobody");
+            assert!(!evicted.contains(id), "{id} left for itself");
+            let served = matches!(verdict, Verdict::Hit | Verdict::Packed);
+            assert_eq!(served, before.contains(id), "a hit is a resident, and only that");
+            // Who is served from a package may move to where somebody makes room for it.
+            let made_room = verdict == Verdict::Admitted || policy.takes_packages() && served;
+            assert!(made_room || evicted.is_empty(), "somebody left for nobody");
             if verdict == Verdict::Admitted {
-                expected.insert(id);
+                expected.insert(*id);
             }
         }
-        let after = residents_of(&*policy);
+        if let Step::Load(ids) | Step::Pin(ids) = step {
+            expected.extend(ids.iter().filter(|id| after.contains(id)));
+        }
         assert_eq!(after, expected, "residents are those before, less who left, and who was admitted");
         for id in 0..setup.sizes.len() as Id {
             assert_eq!(policy.contains(id), after.contains(&id), "`contains` and `residents` differ on {id}");
@@ -97,6 +137,12 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
         assert_eq!(policy.used(), bytes);
         assert_eq!(policy.capacity(), capacity);
         assert!(!entry.bounded || bytes <= capacity, "{bytes} bytes in a cache of {capacity}");
+        let regions = policy.regions();
+        assert_eq!(regions.iter().map(|region| region.used).sum::<u64>(), bytes);
+        assert_eq!(regions.iter().map(|region| region.capacity).sum::<u64>(), capacity, "{regions:?}");
+        for id in 0..setup.sizes.len() as Id {
+            assert_eq!(policy.place(id).is_some(), after.contains(&id));
+        }
         answers.push((verdict, evicted));
         before = after;
     }
@@ -108,7 +154,7 @@ proptest! {
     fn every_policy_tells_one_story_and_tells_it_again(
         sizes in any_sizes(), capacity in any_capacity(), steps in any_steps(), seed: u64
     ) {
-        let setup = Setup { capacity, sizes: Arc::new(sizes), seed };
+        let setup = Setup::new(capacity, Arc::new(sizes), seed);
         for entry in REGISTRY {
             prop_assert_eq!(run(entry, &setup, &steps), run(entry, &setup, &steps), "{}", entry.name);
         }
@@ -118,7 +164,7 @@ proptest! {
 #[test]
 fn every_policy_takes_an_empty_catalog() {
     for entry in REGISTRY {
-        let setup = Setup { capacity: 10, sizes: Arc::new(Vec::new()), seed: 0 };
+        let setup = Setup::new(10, Arc::new(Vec::new()), 0);
         assert!(
             run(entry, &setup, &[Step::Resize(0), Step::Resize(7)]).iter().all(|(_, left)| left.is_empty())
         );
@@ -127,13 +173,13 @@ fn every_policy_takes_an_empty_catalog() {
 
 /// The hits of each uniform epoch over equal sizes of which a fifth fits.
 fn hits_of_uniform_epochs(name: &str, samples: usize, epochs: u64) -> Vec<usize> {
-    let setup = Setup { capacity: samples as u64 / 5 * 100, sizes: Arc::new(vec![100; samples]), seed: 0 };
+    let setup = Setup::new(samples as u64 / 5 * 100, Arc::new(vec![100; samples]), 0);
     let mut policy = (find(name).unwrap().build)(setup);
-    let mut uniform = (sampling::find("uniform").unwrap().build)(sampling::Setup { samples, seed: 11 });
+    let mut uniform = (sampling::find("uniform").unwrap().build)(sampling::Setup::new(samples, 11));
     let mut evicted = Vec::new();
     let epoch_of = |epoch| {
-        let drawn = uniform.draw(&Draw { epoch, world: 1, carried: Some(&[]) });
-        drawn.into_iter().filter(|&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit).count()
+        let drawn = uniform.draw(&Draw { epoch, world: 1, carried: Some(&[]), ..Draw::default() });
+        drawn.ids.into_iter().filter(|&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit).count()
     };
     (0..epochs).map(epoch_of).collect()
 }

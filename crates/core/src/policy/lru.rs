@@ -18,6 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "lru",
     summary: "evicts the sample asked for longest ago",
     bounded: true,
+    offline: false,
+    parameters: &[],
     build: |setup| Box::new(Lru::new(setup)),
 };
 
@@ -134,7 +136,7 @@ mod tests {
     use crate::policy::NoDue;
 
     fn lru(capacity: u64, sizes: Vec<u64>) -> Lru {
-        Lru::new(Setup { capacity, sizes: Arc::new(sizes), seed: 0 })
+        Lru::new(Setup::new(capacity, Arc::new(sizes), 0))
     }
 
     fn newest_first(policy: &Lru) -> Vec<Id> {

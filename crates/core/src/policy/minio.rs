@@ -18,6 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "minio",
     summary: "admits until full and never evicts (CoorDL)",
     bounded: true,
+    offline: false,
+    parameters: &[],
     build: |setup| Box::new(Minio::new(setup)),
 };
 
@@ -87,7 +89,7 @@ mod tests {
     use crate::policy::NoDue;
 
     fn minio(capacity: u64, sizes: Vec<u64>) -> Minio {
-        Minio::new(Setup { capacity, sizes: Arc::new(sizes), seed: 0 })
+        Minio::new(Setup::new(capacity, Arc::new(sizes), 0))
     }
 
     fn access_all(policy: &mut Minio, ids: impl IntoIterator<Item = Id>) -> Vec<Verdict> {

@@ -1,26 +1,62 @@
 //! Policies: who stays in the cache.
 //!
-//! A policy sees ids and sizes, later importance, and when each id is next due; no bytes, no clock, no I/O.
+//! A policy sees ids and sizes, importance, and when each id is next due; no bytes, no clock, no I/O.
 //! It is asked once per slot, **in plan order**, when the slot enters the prefetch window, and its answer is
 //! final: what it holds is *logical* residency, and whether the bytes have arrived changes only waiting. So
 //! a simulator, a server, and a server that was restarted all count the same.
 //!
+//! Before a plan's first slot it is told the keys that this plan was made from ([`Policy::begin`]); between
+//! slots a plan may have events for it: a package arrives, a sample leaves. No call does work that grows with
+//! the dataset: what must be rebuilt is rebuilt a few samples at a time inside [`Policy::access`], so that it
+//! comes at the same slot everywhere, however fast requests come.
+//!
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
 //! line, in metrics and in reports. `conformance` runs over every registered one.
 
+mod app;
+mod belady;
+mod carousel;
+mod future;
+mod heap;
+mod icache;
+mod impact;
+mod lfu;
 mod lru;
 mod minio;
 mod oracle;
+mod pq;
+mod pq_lfu;
+mod priority;
+mod quiver;
+mod random;
 
 #[cfg(test)]
 mod conformance;
 
+pub use future::Future;
+
 use std::sync::Arc;
 
+use crate::importance::{Keys, Score};
+use crate::settings::{Parameter, Values};
 use crate::{Error, Id, Result};
 
 /// Every policy, by name.
-pub static REGISTRY: &[Entry] = &[lru::ENTRY, minio::ENTRY, oracle::ENTRY];
+pub static REGISTRY: &[Entry] = &[
+    lru::ENTRY,
+    lfu::ENTRY,
+    random::ENTRY,
+    minio::ENTRY,
+    app::ENTRY,
+    pq::ENTRY,
+    pq_lfu::ENTRY,
+    icache::ENTRY,
+    impact::ENTRY,
+    quiver::ENTRY,
+    carousel::ENTRY,
+    belady::ENTRY,
+    oracle::ENTRY,
+];
 
 /// A registered policy.
 pub struct Entry {
@@ -31,8 +67,19 @@ pub struct Entry {
     /// Whether it keeps within its capacity. `oracle` does not, so a live server runs it only when the whole
     /// dataset fits.
     pub bounded: bool,
+    /// Whether it needs every plan of the run beforehand, so that only a simulator can run it.
+    pub offline: bool,
+    /// The settings it takes.
+    pub parameters: &'static [Parameter],
     /// Makes one, empty.
     pub build: fn(Setup) -> Box<dyn Policy>,
+}
+
+impl Entry {
+    /// The values of its settings, those given and the defaults of the others.
+    pub fn values<'a>(&self, given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Values> {
+        Values::resolve(self.name, self.parameters, given)
+    }
 }
 
 /// The policy of that name, or an error that lists those there are.
@@ -70,6 +117,10 @@ pub trait Due {
     /// How many slots from now `id` is served next; `None` if no known plan serves it again. The slot being
     /// decided does not count.
     fn next_due(&self, id: Id) -> Option<u64>;
+    /// Whether `id` is served again in the epoch of the slot being decided.
+    fn due_in_epoch(&self, id: Id) -> bool {
+        self.next_due(id).is_some()
+    }
 }
 
 /// Nothing is known of what is due.
@@ -86,6 +137,8 @@ impl Due for NoDue {
 pub enum Verdict {
     /// The sample is resident: no read.
     Hit,
+    /// It is resident since a package was read in this epoch, and is served from it for the first time.
+    Packed,
     /// It is read, and stays.
     Admitted,
     /// It is read, served, and forgotten.
@@ -101,6 +154,50 @@ pub struct Setup {
     pub sizes: Arc<dyn Sizes>,
     /// For policies that draw.
     pub seed: u64,
+    /// Its settings; one that is not there has its default.
+    pub values: Values,
+}
+
+impl Setup {
+    /// With the defaults of the policy that is made from it.
+    pub fn new(capacity: u64, sizes: Arc<dyn Sizes>, seed: u64) -> Self {
+        Self { capacity, sizes, seed, values: Values::default() }
+    }
+}
+
+/// What is told of a plan before its first slot is decided.
+#[derive(Default)]
+pub struct Begin<'a> {
+    /// The plan's epoch.
+    pub epoch: u64,
+    /// What the plan was made from, if importance was known.
+    pub keys: Option<&'a Arc<Keys>>,
+    /// The bytes of a package, where there are packages.
+    pub package: Option<u64>,
+    /// Slots whose selected id is an H-sample, and all slots.
+    pub selected: (u64, u64),
+}
+
+/// Where a resident lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a cache of one region, or in the H region.
+    High,
+    /// In the L region, where packages come and go.
+    Low,
+    /// In the static buffer of re-evaluated samples.
+    Buffer,
+}
+
+/// A part of the capacity. Regions add up to the capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The bytes it may hold.
+    pub capacity: u64,
+    /// The bytes it holds.
+    pub used: u64,
 }
 
 /// Who stays in the cache. See the module's head for when it is asked. Every id accessed lies in the catalog
@@ -119,6 +216,37 @@ pub trait Policy: Send {
     /// Calls `each` with every resident, in an order in which asking an empty policy for them restores this
     /// one.
     fn residents(&self, each: &mut dyn FnMut(Id));
+
+    /// A plan begins: every slot decided from now on is its, and is decided with its keys.
+    fn begin(&mut self, _begin: &Begin<'_>) {}
+    /// Which scores it takes the moment they are reported; none for policies that wait for a plan's keys.
+    fn takes(&self) -> Option<Score> {
+        None
+    }
+    /// Takes reported scores, at most [`SLICE`](crate::importance::SLICE) in a call.
+    fn scored(&mut self, _scores: &[(Id, f32)]) {}
+    /// Whether it has a region for packages.
+    fn takes_packages(&self) -> bool {
+        false
+    }
+    /// A package was read that holds `members`; those it does not keep are forgotten.
+    fn load(&mut self, _members: &[Id], _due: &dyn Due, _evicted: &mut Vec<Id>) {}
+    /// The plan says that `id` leaves now.
+    fn leave(&mut self, _id: Id, _evicted: &mut Vec<Id>) {}
+    /// `ids`, at most [`SLICE`](crate::importance::SLICE), are re-evaluated before every epoch from now on:
+    /// those that must be read for it now are appended to `read`. Residents come first over all calls. A policy with a static buffer keeps them
+    /// there; one without is asked again before every epoch.
+    fn pin(&mut self, ids: &[Id], read: &mut Vec<Id>, _evicted: &mut Vec<Id>) {
+        read.extend(ids.iter().copied().filter(|&id| !self.contains(id)));
+    }
+    /// Where `id` lies, if it is resident.
+    fn place(&self, id: Id) -> Option<Place> {
+        self.contains(id).then_some(Place::High)
+    }
+    /// Its regions, of which there is always one.
+    fn regions(&self) -> Vec<Region> {
+        vec![Region { name: "cache", capacity: self.capacity(), used: self.used() }]
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +259,8 @@ mod tests {
             assert_eq!(find(entry.name).unwrap().summary, entry.summary, "two policies share a name");
         }
         let message = find("LRU").err().unwrap().message;
-        assert_eq!(message, "policy `LRU` is unknown; the policies are `lru`, `minio`, `oracle`");
+        assert!(
+            message.starts_with("policy `LRU` is unknown; the policies are `lru`, `lfu`, `random`, `minio`")
+        );
     }
 }

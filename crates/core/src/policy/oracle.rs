@@ -15,6 +15,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "oracle",
     summary: "every sample hits, whatever the capacity: a bound to compare with",
     bounded: false,
+    offline: false,
+    parameters: &[],
     build: |setup| Box::new(Oracle::new(setup)),
 };
 
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn everything_hits_even_in_a_cache_of_nothing() {
-        let mut policy = Oracle::new(Setup { capacity: 0, sizes: Arc::new(vec![10, 0, 30]), seed: 0 });
+        let mut policy = Oracle::new(Setup::new(0, Arc::new(vec![10, 0, 30]), 0));
         let mut evicted = Vec::new();
         assert!((0..3).all(|id| policy.access(id, &NoDue, &mut evicted) == Verdict::Hit));
         assert_eq!((policy.used(), policy.contains(3)), (40, false));

@@ -1,23 +1,56 @@
 //! Strategies: what is trained this epoch.
 //!
-//! A strategy draws the ids of an epoch from its seed and, later, from reported importance; the same inputs
-//! always give the same plan. A [`Plan`] is that sequence cut over ranks.
+//! A strategy draws the ids of an epoch from its seed and from reported importance; the same inputs always
+//! give the same plan. A [`Plan`] is that sequence cut over ranks.
+//!
+//! Everything that the papers do "at a miss" (iCache's substitution, Quiver's substitutable hits) is done here,
+//! when the plan is made, from what will be resident when. A strategy that looks at residents is asked once
+//! the plan before was decided to its last slot.
 //!
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
 //! line, in metrics and in reports. `conformance` runs over every registered one.
 
+mod batchloss;
+mod carousel;
+mod cis;
+mod hybrid;
+mod iis;
+mod infobatch;
+mod pads;
 mod plan;
+mod quiver;
+mod realtime;
+mod selection;
+mod substitute;
 mod uniform;
 
 #[cfg(test)]
 mod conformance;
 
-pub use plan::Plan;
+pub use plan::{Drawn, Event, Plan};
 
+use std::sync::Arc;
+
+use crate::bits::Bits;
+use crate::importance::{Score, Table};
+use crate::packages::Packages;
+use crate::policy::{Place, Policy, Sizes};
+use crate::settings::{Domain, Parameter, Values};
 use crate::{Error, Id, Result};
 
 /// Every strategy, by name.
-pub static REGISTRY: &[Entry] = &[uniform::ENTRY];
+pub static REGISTRY: &[Entry] = &[
+    uniform::ENTRY,
+    cis::ENTRY,
+    iis::ENTRY,
+    realtime::ENTRY,
+    hybrid::ENTRY,
+    pads::ENTRY,
+    batchloss::ENTRY,
+    quiver::ENTRY,
+    infobatch::ENTRY,
+    carousel::ENTRY,
+];
 
 /// A registered strategy.
 pub struct Entry {
@@ -27,8 +60,17 @@ pub struct Entry {
     pub summary: &'static str,
     /// The policy that belongs to it, used where none is named.
     pub policy: &'static str,
+    /// The settings it takes.
+    pub parameters: &'static [Parameter],
     /// Makes one, before its first epoch.
     pub build: fn(Setup) -> Box<dyn Strategy>,
+}
+
+impl Entry {
+    /// The values of its settings, those given and the defaults of the others.
+    pub fn values<'a>(&self, given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Values> {
+        Values::resolve(self.name, self.parameters, given)
+    }
 }
 
 /// The strategy of that name, or an error that lists those there are.
@@ -39,17 +81,111 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     })
 }
 
+/// A setting of every strategy that does not serve everything anyway.
+const FULL_LAST: Parameter = Parameter {
+    name: "full_last",
+    default: "0",
+    domain: Domain::Number(0.0, 1.0),
+    summary: "share of the run's last epochs that are uniform; needs the number of epochs",
+};
+
 /// What a strategy is made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Setup {
     /// How many samples the catalog holds.
     pub samples: usize,
     /// The seed of all its draws.
     pub seed: u64,
+    /// The size of every sample; equal ones where they do not matter.
+    pub sizes: Arc<dyn Sizes>,
+    /// The bytes of the cache.
+    pub capacity: u64,
+    /// How many epochs the run has, if that is known.
+    pub epochs: Option<u64>,
+    /// Its settings; one that is not there has its default.
+    pub values: Values,
+}
+
+impl Setup {
+    /// Of samples of one byte each and no cache, with the defaults of the strategy that is made from it.
+    pub fn new(samples: usize, seed: u64) -> Self {
+        let sizes = Arc::new(Equal { samples, size: 1 });
+        Self { samples, seed, sizes, capacity: 0, epochs: None, values: Values::default() }
+    }
+
+    /// The ids end before this one.
+    fn end(&self) -> Id {
+        self.samples.try_into().unwrap_or(Id::MAX)
+    }
+
+    /// Whether `epoch` is among the last that `full_last` makes uniform.
+    fn is_full_last(&self, epoch: u64) -> bool {
+        let last = |epochs: u64| (self.values.share("full_last") * epochs as f64).round() as u64;
+        self.epochs.is_some_and(|epochs| last(epochs) > 0 && epoch.saturating_add(last(epochs)) >= epochs)
+    }
+}
+
+/// Sizes that are all the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Equal {
+    /// How many samples there are.
+    pub samples: usize,
+    /// The bytes of each.
+    pub size: u64,
+}
+
+impl Sizes for Equal {
+    fn len(&self) -> usize {
+        self.samples
+    }
+
+    fn size(&self, _id: Id) -> u64 {
+        self.size
+    }
+}
+
+/// Who was resident when a plan was made.
+#[derive(Debug, Clone, Default)]
+pub struct Residents {
+    all: Bits,
+    low: Bits,
+}
+
+impl Residents {
+    /// Those of `policy`, of a catalog of `samples`.
+    pub fn of(policy: &dyn Policy, samples: usize) -> Self {
+        let (mut all, mut low) = (Bits::new(samples), Bits::new(samples));
+        policy.residents(&mut |id| {
+            all.insert(id);
+            if policy.place(id) == Some(Place::Low) {
+                low.insert(id);
+            }
+        });
+        Self { all, low }
+    }
+
+    /// Whether `id` was resident.
+    pub fn contains(&self, id: Id) -> bool {
+        self.all.contains(id)
+    }
+
+    /// Whether it was in the L region.
+    pub fn is_low(&self, id: Id) -> bool {
+        self.low.contains(id)
+    }
+}
+
+/// How fast the last epoch was, in samples a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// What storage can deliver.
+    pub storage: f64,
+    /// What training consumes when it never waits.
+    pub training: f64,
 }
 
 /// What an epoch's draw may look at.
-#[derive(Debug, Clone)]
+#[derive(Clone, Default)]
 pub struct Draw<'a> {
     /// The epoch to draw.
     pub epoch: u64,
@@ -60,16 +196,72 @@ pub struct Draw<'a> {
     /// it can, as if every epoch before had been cut over the same `world` without padding. A padded plan
     /// leaves nobody out: `Some(&[])`.
     pub carried: Option<&'a [Id]>,
+    /// What was reported of each sample before the cut.
+    pub importance: Option<&'a Table>,
+    /// Losses under the current model, of those that [`Strategy::reevaluates`] asked for.
+    pub reevaluated: Option<&'a [(Id, f32)]>,
+    /// The accuracy after the epoch before, if the trainer told it.
+    pub accuracy: Option<f64>,
+    /// How fast the epoch before was, if it was measured.
+    pub rates: Option<Rates>,
+    /// Who is resident before the plan's first slot.
+    pub residents: Option<&'a Residents>,
+    /// The packages that are complete, where the policy has a region for them, and that region's bytes.
+    pub packages: Option<(&'a Packages, u64)>,
+}
+
+/// Whose losses are needed under the current model before a plan can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reevaluation {
+    /// Nobody's.
+    Nothing,
+    /// Those of these ids.
+    Set(Arc<[Id]>),
+    /// Everybody's.
+    All,
 }
 
 /// What is trained this epoch.
 pub trait Strategy: Send {
     /// Draws the ids of an epoch, carried ones first.
-    fn draw(&mut self, draw: &Draw<'_>) -> Vec<Id>;
+    fn draw(&mut self, draw: &Draw<'_>) -> Drawn;
     /// Whether a plan may hold an id twice.
     fn repeats(&self) -> bool;
     /// Whether the plan of an epoch needs losses reported in the epochs before.
     fn needs_losses(&self) -> bool;
+
+    /// What is kept of reported losses.
+    fn score(&self) -> Score {
+        Score::Loss
+    }
+    /// Whether plans depend on who is resident, with packages or without, so that the plan before must be
+    /// decided to its last slot first.
+    fn looks_at_residents(&self, _packages: bool) -> bool {
+        false
+    }
+    /// Whether plans are padded whatever the job says, with padded slots of weight 0.
+    fn pads(&self) -> bool {
+        false
+    }
+    /// `epoch` is over and all its reports are in, late ones too. Called before the next plan, once.
+    fn close(&mut self, _epoch: u64, _importance: &Table) {}
+    /// Whose losses under the current model the plan of `epoch` needs; asked after [`Self::close`].
+    fn reevaluates(&self, _epoch: u64) -> Reevaluation {
+        Reevaluation::Nothing
+    }
+    /// What cannot be told from the seed and the table, so that a restored strategy goes on the same.
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    /// Takes what [`Self::save`] wrote for a strategy of the same setup.
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        if saved.is_empty() { Ok(()) } else { Err(foreign()) }
+    }
+}
+
+/// The error of a saved state that is not this strategy's.
+fn foreign() -> Error {
+    Error::invalid("the saved state is of another strategy or dataset: drop it, and the job begins anew")
 }
 
 #[cfg(test)]
@@ -83,6 +275,6 @@ mod tests {
             assert!(crate::policy::find(entry.policy).is_ok());
         }
         let message = find("shuffle").err().unwrap().message;
-        assert_eq!(message, "strategy `shuffle` is unknown; the strategies are `uniform`");
+        assert!(message.starts_with("strategy `shuffle` is unknown; the strategies are `uniform`"));
     }
 }

@@ -7,24 +7,70 @@
 //! A remainder smaller than the number of ranks is left out, for the next plan's first places; or with `pad`
 //! the plan's beginning is repeated until it comes out even, as torch's `DistributedSampler` does.
 
+use std::sync::Arc;
+
 use crate::Id;
+use crate::importance::Keys;
+
+/// Something that happens before a slot is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// This package is read.
+    Load(u32),
+    /// This sample leaves the cache.
+    Leave(Id),
+}
+
+/// What a strategy has drawn, before it is cut over ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Drawn {
+    /// Every slot's id.
+    pub ids: Vec<Id>,
+    /// Every slot's weight in the loss; empty where all are 1.
+    pub weights: Vec<f32>,
+    /// Whether each slot serves an id that was not selected; empty where none does.
+    pub substituted: Vec<bool>,
+    /// What happens before which slot, in the order of slots.
+    pub events: Vec<(u32, Event)>,
+    /// The keys that it was drawn from and is decided with.
+    pub keys: Option<Arc<Keys>>,
+    /// Slots whose selected id is an H-sample.
+    pub selected_high: u64,
+    /// Ids that were selected and are not served.
+    pub unserved: Vec<Id>,
+}
+
+impl From<Vec<Id>> for Drawn {
+    fn from(ids: Vec<Id>) -> Self {
+        Self { ids, ..Self::default() }
+    }
+}
 
 /// The ids of one epoch in the order they are served.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     epoch: u64,
     world: u32,
     ids: Vec<Id>,
     left_out: Vec<Id>,
     padded: usize,
+    silent: bool,
+    weights: Vec<f32>,
+    substituted: Vec<bool>,
+    events: Vec<(u32, Event)>,
+    keys: Option<Arc<Keys>>,
+    selected_high: u64,
+    unserved: Vec<Id>,
 }
 
 impl Plan {
     /// Cuts what was drawn over `world` ranks; a world of 0 is one of 1. With `pad` there are at least
     /// `world` slots unless nothing was drawn, so a caller bounds `world` first.
-    pub fn cut(epoch: u64, world: u32, pad: bool, drawn: Vec<Id>) -> Self {
+    pub fn cut(epoch: u64, world: u32, pad: bool, drawn: impl Into<Drawn>) -> Self {
         let world = world.max(1);
-        let (mut ids, mut left_out, mut padded) = (drawn, Vec::new(), 0);
+        let Drawn { ids, mut weights, mut substituted, mut events, keys, selected_high, unserved } =
+            drawn.into();
+        let (mut ids, mut left_out, mut padded) = (ids, Vec::new(), 0);
         let remainder = ids.len() % world as usize;
         if pad && remainder > 0 {
             let drawn = ids.len();
@@ -32,11 +78,77 @@ impl Plan {
             ids.reserve_exact(padded);
             for slot in 0..padded {
                 ids.push(ids[slot % drawn]);
+                if let Some(&weight) = weights.get(slot % drawn) {
+                    weights.push(weight);
+                }
             }
         } else {
             left_out = ids.split_off(ids.len() - remainder);
         }
-        Self { epoch, world, ids, left_out, padded }
+        weights.truncate(ids.len());
+        substituted.truncate(ids.len());
+        events.retain(|&(slot, _)| (slot as usize) < ids.len());
+        Self {
+            epoch,
+            world,
+            ids,
+            left_out,
+            padded,
+            silent: false,
+            weights,
+            substituted,
+            events,
+            keys,
+            selected_high,
+            unserved,
+        }
+    }
+
+    /// The same plan, whose padded slots have weight 0, are not reported and count for no coverage.
+    #[must_use]
+    pub fn with_silent_padding(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
+    /// The weight of a slot in the loss.
+    pub fn weight(&self, slot: usize) -> f32 {
+        if self.is_silent(slot) { 0.0 } else { self.weights.get(slot).copied().unwrap_or(1.0) }
+    }
+
+    /// Whether any slot's weight differs from 1.
+    pub fn is_weighted(&self) -> bool {
+        !self.weights.is_empty() || (self.silent && self.padded > 0)
+    }
+
+    /// Whether a slot only makes ranks equal: weight 0, not reported, outside coverage.
+    pub fn is_silent(&self, slot: usize) -> bool {
+        self.silent && slot >= self.ids.len() - self.padded
+    }
+
+    /// Whether a slot serves an id that was not selected.
+    pub fn is_substituted(&self, slot: usize) -> bool {
+        self.substituted.get(slot).copied().unwrap_or(false)
+    }
+
+    /// What happens before which slot, in the order of slots.
+    pub fn events(&self) -> &[(u32, Event)] {
+        &self.events
+    }
+
+    /// The keys that it was drawn from and is decided with.
+    pub fn keys(&self) -> Option<&Arc<Keys>> {
+        self.keys.as_ref()
+    }
+
+    /// Ids that were selected and are not served, because others take their slots.
+    pub fn unserved(&self) -> &[Id] {
+        &self.unserved
+    }
+
+    /// Slots whose selected id is an H-sample.
+    pub fn selected_high(&self) -> u64 {
+        self.selected_high
     }
 
     /// The epoch it is for.
@@ -127,7 +239,7 @@ mod tests {
     #[test]
     fn nothing_drawn_is_nothing_served() {
         for pad in [false, true] {
-            let plan = Plan::cut(4, 8, pad, Vec::new());
+            let plan = Plan::cut(4, 8, pad, Vec::<Id>::new());
             assert_eq!((plan.len(), plan.rank_len(), plan.padded()), (0, 0, 0));
             assert_eq!((plan.epoch(), plan.world()), (4, 8));
         }
@@ -136,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_where_the_rank_finds_its_id() {
-        let plan = Plan::cut(0, 4, true, (100..122).collect());
+        let plan = Plan::cut(0, 4, true, (100..122).collect::<Vec<Id>>());
         for rank in 0..4 {
             for (position, id) in plan.rank_ids(rank).enumerate() {
                 assert_eq!(plan.ids()[plan.slot(rank, position)], id);

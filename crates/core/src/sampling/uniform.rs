@@ -8,13 +8,14 @@
 //! permutation since at most k moved away, and [`Rng::shuffled_tail`] gives those in O(k). Whether the epoch
 //! before mattered at all is seldom: the walk back ends at the first epoch whose last k it cannot have touched.
 
-use super::{Draw, Entry, Setup, Strategy};
+use super::{Draw, Drawn, Entry, Setup, Strategy};
 use crate::{Id, Rng};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "uniform",
     summary: "a random permutation of all samples each epoch",
     policy: "minio",
+    parameters: &[],
     build: |setup| Box::new(Uniform::new(&setup)),
 };
 
@@ -25,11 +26,11 @@ struct Uniform {
 
 impl Uniform {
     fn new(setup: &Setup) -> Self {
-        Self { samples: setup.samples.try_into().unwrap_or(Id::MAX), seed: setup.seed }
+        Self { samples: setup.end(), seed: setup.seed }
     }
 
     fn rng(&self, epoch: u64) -> Rng {
-        Rng::new(self.seed, epoch, "uniform")
+        rng(self.seed, epoch)
     }
 
     /// What the plan of `epoch` left out, when every plan up to it was cut over `world` without padding.
@@ -69,30 +70,40 @@ fn sorted(mut ids: Vec<Id>) -> Vec<Id> {
     ids
 }
 
+fn rng(seed: u64, epoch: u64) -> Rng {
+    Rng::new(seed, epoch, "uniform")
+}
+
+/// All ids in random order, carried ones first: an epoch of `uniform`, and the full epochs of the others.
+pub(super) fn shuffled(samples: Id, seed: u64, epoch: u64, carried: &[Id]) -> Vec<Id> {
+    let mut permutation: Vec<Id> = (0..samples).collect();
+    rng(seed, epoch).shuffle(&mut permutation);
+    let mut front = carried_front(samples, carried);
+    if front.is_empty() {
+        return permutation;
+    }
+    let moved = sorted(front.clone());
+    front.reserve(permutation.len() - front.len());
+    front.extend(permutation.into_iter().filter(|id| moved.binary_search(id).is_err()));
+    front
+}
+
+/// The carried ids that can be: of this catalog, and nobody twice.
+pub(super) fn carried_front(samples: Id, carried: &[Id]) -> Vec<Id> {
+    let mut front: Vec<Id> = Vec::with_capacity(carried.len());
+    let mut seen = std::collections::BTreeSet::new();
+    front.extend(carried.iter().copied().filter(|&id| id < samples && seen.insert(id)));
+    front
+}
+
 impl Strategy for Uniform {
-    fn draw(&mut self, draw: &Draw<'_>) -> Vec<Id> {
-        let mut permutation: Vec<Id> = (0..self.samples).collect();
-        self.rng(draw.epoch).shuffle(&mut permutation);
+    fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
         let earlier = match (draw.carried, draw.epoch.checked_sub(1)) {
             (Some(carried), _) => carried.to_vec(),
             (None, Some(before)) => self.left_out(before, draw.world),
             (None, None) => Vec::new(),
         };
-        if earlier.is_empty() {
-            return permutation;
-        }
-        let mut moved = vec![false; permutation.len()];
-        let mut drawn = Vec::with_capacity(permutation.len());
-        for id in earlier {
-            // Ids of another catalog have no place here, and nobody has two.
-            if let Some(moved) = moved.get_mut(id as usize)
-                && !std::mem::replace(moved, true)
-            {
-                drawn.push(id);
-            }
-        }
-        drawn.extend(permutation.into_iter().filter(|&id| !moved[id as usize]));
-        drawn
+        shuffled(self.samples, self.seed, draw.epoch, &earlier).into()
     }
 
     fn repeats(&self) -> bool {
@@ -112,11 +123,11 @@ mod tests {
     use crate::sampling::Plan;
 
     fn uniform(samples: usize, seed: u64) -> Uniform {
-        Uniform::new(&Setup { samples, seed })
+        Uniform::new(&Setup::new(samples, seed))
     }
 
     fn draw(samples: usize, epoch: u64, carried: Option<&[Id]>) -> Vec<Id> {
-        uniform(samples, 5).draw(&Draw { epoch, world: 1, carried })
+        uniform(samples, 5).draw(&Draw { epoch, world: 1, carried, ..Draw::default() }).ids
     }
 
     #[test]
@@ -142,8 +153,8 @@ mod tests {
     #[test]
     fn a_far_epoch_costs_no_walk_through_all_the_others() {
         let mut far = uniform(1_281_167, 0);
-        let drawn = far.draw(&Draw { epoch: crate::id::LAST_EPOCH, world: 8, carried: None });
-        assert_eq!(drawn.len(), 1_281_167);
+        let drawn = far.draw(&Draw { epoch: crate::id::LAST_EPOCH, world: 8, ..Draw::default() });
+        assert_eq!(drawn.ids.len(), 1_281_167);
     }
 
     proptest! {
@@ -153,8 +164,8 @@ mod tests {
         ) {
             let mut carried: Vec<Id> = Vec::new();
             for epoch in 0..12 {
-                let told = uniform(samples, seed).draw(&Draw { epoch, world, carried: Some(&carried) });
-                let found = uniform(samples, seed).draw(&Draw { epoch, world, carried: None });
+                let told = uniform(samples, seed).draw(&Draw { epoch, world, carried: Some(&carried), ..Draw::default() });
+                let found = uniform(samples, seed).draw(&Draw { epoch, world, ..Draw::default() });
                 prop_assert_eq!(&told, &found);
                 carried = Plan::cut(epoch, world, false, told).left_out().to_vec();
             }

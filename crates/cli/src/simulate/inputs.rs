@@ -1,0 +1,110 @@
+//! Where a replay's losses and sizes come from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use hotset_core::bytes::Amount;
+use hotset_core::policy::Sizes;
+use hotset_core::sampling::Equal;
+use hotset_core::{Error, Result};
+use hotset_sim::replay::World;
+use hotset_sim::{Trace, sizes};
+use hotset_store::{Layout, Request};
+
+use super::output::Listing;
+use crate::place;
+
+/// Where losses and sizes come from.
+#[derive(Args)]
+#[command(next_help_heading = "Losses and sizes")]
+pub(super) struct Inputs {
+    /// The trace: a `.npy` or `.npz` file with an array of [epochs, ids]; NaN: not trained in that epoch
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["figure", "synthetic"])]
+    trace: Option<PathBuf>,
+    /// The array of a `.npz` file that holds the losses
+    #[arg(long, value_name = "NAME", default_value = "loss")]
+    array: String,
+    /// The array with each sample's loss under the model at the end of the epoch, for strategies that
+    /// re-evaluate; without it they see the losses at which samples are trained
+    #[arg(long, value_name = "NAME", default_value = "reeval")]
+    reevaluated: String,
+    /// Replay the first epochs alone [default: all]
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+    /// The size of every sample
+    #[arg(long, value_name = "BYTES", default_value = "1.5KB")]
+    sample_size: Amount,
+    /// Sizes by id, from a `.npy` file of [ids]
+    #[arg(long, value_name = "FILE", conflicts_with = "sample_size")]
+    sizes: Option<PathBuf>,
+    /// Sizes by id, from an image folder as hotset.ImageFolder lists it
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["sample_size", "sizes"])]
+    images: Option<String>,
+    /// A made-up trace of so many samples instead, for measuring the simulator itself
+    #[arg(long, value_name = "SAMPLES", conflicts_with = "trace", hide_short_help = true)]
+    synthetic: Option<usize>,
+}
+
+impl Inputs {
+    /// Reads them.
+    pub(super) fn open(&self, listing: &Listing) -> Result<World> {
+        if self.epochs == Some(0) {
+            return Err(Error::invalid("`epochs` is 0: replay one at least"));
+        }
+        let (name, trace, reevaluated) = self.losses()?;
+        if let Some(epochs) = self.epochs.filter(|&epochs| epochs > trace.epochs()) {
+            let there = trace.epochs();
+            return Err(Error::invalid(format!(
+                "`epochs` is {epochs}, but the trace has {there}: ask for fewer"
+            )));
+        }
+        let sizes: Arc<dyn Sizes> = match (&self.sizes, &self.images) {
+            (Some(path), _) => Arc::new(sizes::open(path)?),
+            (None, Some(folder)) => {
+                let request = Request {
+                    place: folder.clone(),
+                    layout: Layout::Images,
+                    extensions: Vec::new(),
+                    storage_options: BTreeMap::new(),
+                    label: String::new(),
+                    root: String::new(),
+                };
+                let opened = hotset_store::open(&request, place::listings().as_deref(), &mut |found| {
+                    listing.tell(found)
+                })?;
+                opened.catalog
+            }
+            (None, None) => match self.sample_size {
+                Amount::Bytes(bytes) => Arc::new(Equal { samples: trace.samples(), size: bytes }),
+                Amount::Share(_) => {
+                    return Err(Error::invalid("`sample-size` must be bytes, like `110KB`, not a share"));
+                }
+            },
+        };
+        let epochs = self.epochs.unwrap_or(trace.epochs());
+        World::new(name, trace.shortened(epochs), reevaluated.map(|trace| trace.shortened(epochs)), sizes)
+    }
+
+    fn losses(&self) -> Result<(String, Trace, Option<Trace>)> {
+        if let Some(samples) = self.synthetic {
+            let epochs = self.epochs.unwrap_or(2);
+            return Ok((
+                format!("synthetic, {samples} samples"),
+                Trace::synthetic(samples, epochs, 0)?,
+                None,
+            ));
+        }
+        let path = self.trace.as_ref().ok_or_else(|| {
+            Error::invalid(
+                "this needs a loss trace: give `trace`, a `.npz` file with an array of [epochs, ids]",
+            )
+        })?;
+        let trace = Trace::open(path, &self.array)?;
+        let reevaluated = Trace::open_if_there(path, &self.reevaluated)?;
+        let name =
+            path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into());
+        Ok((name, trace, reevaluated))
+    }
+}

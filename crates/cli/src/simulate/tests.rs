@@ -1,0 +1,94 @@
+use std::path::Path;
+
+fn hotset(arguments: &[&str]) -> u8 {
+    let words = ["hotset", "simulate"].into_iter().chain(arguments.iter().copied());
+    crate::run(words.map(str::to_owned).collect())
+}
+
+fn trace() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/data/small.npz");
+    path.display().to_string()
+}
+
+#[test]
+fn every_report_of_a_comparison_is_written() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str| place.path().join(name).display().to_string();
+    let (csv, json, html) = (file("runs.csv"), file("runs.json"), file("report.html"));
+    let code = hotset(&[
+        "--trace",
+        &trace(),
+        "--run",
+        "uniform+lru,iis[fraction=0.5,warmup=2]+icache",
+        "--cache",
+        "20%,150000",
+        "--seeds",
+        "2",
+        "--csv",
+        &csv,
+        "--json",
+        &json,
+        "--html",
+        &html,
+        "--packages",
+        "16KiB",
+    ]);
+    assert_eq!(code, 0);
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&csv).lines().count(), 1 + 2 * 2 * 2 * 12);
+    let parsed: serde_json::Value = serde_json::from_str(&read(&json)).unwrap();
+    assert_eq!(parsed["means"].as_array().unwrap().len(), 4);
+    assert_eq!(parsed["runs"][0]["epochs"].as_array().unwrap().len(), 12);
+    let html = read(&html);
+    assert!(html.contains("<svg") && html.contains("iis[fraction=0.5,warmup=2]+icache"));
+    assert!(
+        !html.contains("<script") && !html.contains("href=") && !html.contains("src="),
+        "nothing is fetched"
+    );
+}
+
+#[test]
+fn a_figure_needs_a_trace_and_the_list_does_not() {
+    let place = tempfile::tempdir().unwrap();
+    let html = place.path().join("figure.html").display().to_string();
+    assert_eq!(hotset(&["--figure", "list"]), 0);
+    assert_eq!(hotset(&["--figure", "impact-observations", "--trace", &trace(), "--html", &html]), 0);
+    assert!(std::fs::read_to_string(&html).unwrap().matches("<svg").count() >= 4);
+    assert_eq!(hotset(&["--figure", "impact-5a"]), 1);
+    assert_eq!(hotset(&["--figure", "icache-13", "--trace", &trace()]), 1);
+}
+
+#[test]
+fn what_cannot_be_run_ends_with_an_error_and_no_report() {
+    for wrong in [
+        &["--cache", "-5"][..],
+        &["--cache", ""],
+        &["--run", "iis+nobody"],
+        &["--run", "iis[fraction=7]"],
+        &["--epochs", "0"],
+        &["--epochs", "13"],
+        &["--batch", "0"],
+        &["--ranks", "0"],
+        &["--seeds", "0"],
+        &["--concurrency", "0"],
+        &["--bandwidth", "0"],
+        &["--bandwidth", "20%"],
+        &["--sample-size", "20%"],
+        &["--packages", "0"],
+        &["--array", "losses"],
+        &["--images", "/no/such/folder"],
+        &["--sizes", "/no/such/sizes.npy"],
+        &["--html", "/no/such/folder/report.html"],
+    ] {
+        let trace = trace();
+        let arguments: Vec<&str> = ["--trace", &trace].into_iter().chain(wrong.iter().copied()).collect();
+        assert_eq!(hotset(&arguments), if wrong[1].starts_with('-') { 2 } else { 1 }, "{wrong:?}");
+    }
+    assert_eq!(hotset(&[]), 2);
+    assert_eq!(hotset(&["--trace", "/no/such/trace.npz"]), 1);
+}
+
+#[test]
+fn a_made_up_trace_measures_the_simulator() {
+    assert_eq!(hotset(&["--synthetic", "5000", "--run", "iis+icache", "--threads", "1"]), 0);
+}

@@ -1,0 +1,56 @@
+//! A set of ids, one bit each.
+
+use crate::Id;
+
+/// A set of ids of a catalog.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    /// An empty set of ids below `samples`.
+    pub fn new(samples: usize) -> Self {
+        Self(vec![0; samples.div_ceil(64)])
+    }
+
+    /// Adds `id`, which must lie in the catalog. False if it was there.
+    pub fn insert(&mut self, id: Id) -> bool {
+        let (word, bit) = (&mut self.0[id as usize / 64], 1 << (id % 64));
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    /// Takes `id` out.
+    pub fn remove(&mut self, id: Id) {
+        if let Some(word) = self.0.get_mut(id as usize / 64) {
+            *word &= !(1 << (id % 64));
+        }
+    }
+
+    /// Whether `id` is in the set.
+    pub fn contains(&self, id: Id) -> bool {
+        self.0.get(id as usize / 64).is_some_and(|word| word & (1 << (id % 64)) != 0)
+    }
+
+    /// How many ids are in the set.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_and_go() {
+        let mut bits = Bits::new(130);
+        assert!(bits.insert(129) && bits.insert(0) && !bits.insert(0));
+        bits.remove(0);
+        bits.remove(1_000);
+        assert_eq!(
+            (bits.contains(0), bits.contains(129), bits.contains(1_000), bits.count()),
+            (false, true, false, 1)
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! What the slots of one plan are decided with: every sample's IV when the plan was made, and its H-list.
+//!
+//! The H-list holds the ids with the highest IVs that fit the whole cache capacity in bytes (iCache III-A);
+//! all others are L-samples. Every H IV is at least every L IV; only a sample larger than the whole cache is
+//! passed over. Four bytes and a bit a sample, shared by the plan and the policy.
+
+use super::Ranking;
+use crate::Id;
+use crate::bits::Bits;
+use crate::policy::Sizes;
+
+/// See the module's head.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Keys {
+    values: Vec<f32>,
+    high: Bits,
+    high_len: usize,
+}
+
+impl Keys {
+    /// The keys of `values` in the order of `ranking`; not a number in `values` means never reported.
+    pub fn new(mut values: Vec<f32>, ranking: &Ranking, sizes: &dyn Sizes, capacity: u64) -> Self {
+        let mut high = Bits::new(values.len());
+        let (mut left, mut high_len) = (capacity, 0);
+        for &id in ranking.order().iter().rev() {
+            let size = sizes.size(id);
+            if size > capacity {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(size) else { break };
+            left = rest;
+            high.insert(id);
+            high_len += 1;
+        }
+        for value in &mut values {
+            if value.is_nan() {
+                *value = f32::INFINITY;
+            }
+        }
+        Self { values, high, high_len }
+    }
+
+    /// The IV of `id`: infinite if it was never reported.
+    pub fn value(&self, id: Id) -> f32 {
+        self.values.get(id as usize).copied().unwrap_or(f32::INFINITY)
+    }
+
+    /// The IV of `id` as a number that sorts as IVs do.
+    pub fn sortable(&self, id: Id) -> u32 {
+        (self.value(id) + 0.0).to_bits()
+    }
+
+    /// Whether `id` is an H-sample.
+    pub fn is_high(&self, id: Id) -> bool {
+        self.high.contains(id)
+    }
+
+    /// How many H-samples there are.
+    pub fn high_len(&self) -> usize {
+        self.high_len
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_high_value_is_at_least_every_low_one_and_the_high_ones_fit(
+            values in proptest::collection::vec(prop_oneof![4 => 0.0f32..4.0, 1 => Just(1.0), 1 => Just(f32::NAN)], 1..80),
+            sizes in proptest::collection::vec(0u64..30, 80),
+            capacity in 30u64..600,
+        ) {
+            let ranking = Ranking::of(&values, 5, 6);
+            let keys = Keys::new(values.clone(), &ranking, &sizes, capacity);
+            let (high, low): (Vec<Id>, Vec<Id>) = (0..values.len() as Id).partition(|&id| keys.is_high(id));
+            let least = high.iter().map(|&id| keys.value(id)).fold(f32::INFINITY, f32::min);
+            prop_assert!(low.iter().all(|&id| keys.value(id) <= least));
+            let bytes: u64 = high.iter().map(|&id| sizes[id as usize]).sum();
+            prop_assert!(bytes <= capacity);
+            prop_assert_eq!(high.len(), keys.high_len());
+            if let Some(next) = low.iter().map(|&id| sizes[id as usize]).max() {
+                prop_assert!(bytes + next > capacity || !low.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_larger_than_the_cache_is_passed_over() {
+        let values = vec![9.0, 2.0, 1.0];
+        let keys = Keys::new(values.clone(), &Ranking::of(&values, 0, 0), &vec![100u64, 10, 10], 10);
+        assert_eq!((keys.is_high(0), keys.is_high(1), keys.is_high(2)), (false, true, false));
+    }
+}

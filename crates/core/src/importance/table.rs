@@ -1,0 +1,310 @@
+//! The last score of every sample of a job.
+//!
+//! Reports come late, twice, out of order and from many ranks: the newest (epoch, step) wins, and what comes
+//! twice changes nothing. A score that is not a number, infinite or negative is refused and counted, and the
+//! old one stays.
+//!
+//! **The cut.** The plan of epoch e + 1 is made while e is still trained, from the reports of the first 95 %
+//! of each rank's slots. A report of a later slot is marked `late`: it waits beside the table until that plan
+//! was made, so that which reports a plan is made from never depends on how fast they came.
+//!
+//! 12 bytes a sample, and 16 for each late report. Reports are applied in slices of at most [`SLICE`], so
+//! that whoever holds a lock holds it for a bounded while.
+
+use super::score::valid;
+use crate::Id;
+
+/// The most reports applied in one call.
+pub const SLICE: usize = 4096;
+
+/// The share of each rank's slots whose reports the next plan is made from.
+pub const CUT: f64 = 0.95;
+
+/// The first position of a rank's `slots` whose report is late.
+pub fn cut(slots: usize) -> usize {
+    (slots as f64 * CUT).ceil() as usize
+}
+
+/// One sample's score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// The sample.
+    pub id: Id,
+    /// Its score.
+    pub value: f32,
+    /// The epoch in which it was trained.
+    pub epoch: u32,
+    /// How far that epoch had come: a rank's step, or position.
+    pub step: u32,
+    /// Whether it is of a slot beyond the [`cut`].
+    pub late: bool,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    /// Not a number where nothing was reported.
+    values: Vec<f32>,
+    stamps: Vec<u64>,
+    late: Vec<Report>,
+    /// The newest epoch whose plan was made.
+    planned: Option<u32>,
+    reported: usize,
+    taken: u64,
+    rejected: u64,
+}
+
+impl Table {
+    /// A table of `samples` of which nothing is known.
+    pub fn new(samples: usize) -> Self {
+        Self { values: vec![f32::NAN; samples], stamps: vec![0; samples], ..Self::default() }
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// How many samples have a score that the next plan may use.
+    pub fn reported(&self) -> usize {
+        self.reported
+    }
+
+    /// Scores taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Scores refused so far: not a number, infinite or negative, or of no sample.
+    pub fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// The score of `id` that the next plan uses.
+    pub fn value(&self, id: Id) -> Option<f32> {
+        self.values.get(id as usize).copied().filter(|value| !value.is_nan())
+    }
+
+    /// Applies the first of `reports`, at most [`SLICE`]; how many. The caller goes on with the others.
+    pub fn apply(&mut self, reports: &[Report]) -> usize {
+        let slice = &reports[..reports.len().min(SLICE)];
+        for report in slice {
+            if !valid(report.value) || report.id as usize >= self.values.len() {
+                self.rejected += 1;
+                continue;
+            }
+            self.taken += 1;
+            if report.late && self.planned.is_none_or(|planned| report.epoch >= planned) {
+                self.late.push(*report);
+            } else {
+                self.put(report);
+            }
+        }
+        slice.len()
+    }
+
+    /// Notes that the plan of `epoch` was made: what was late in the epoch before now counts, through
+    /// [`Self::settle`].
+    pub fn planned(&mut self, epoch: u32) {
+        self.planned = self.planned.max(Some(epoch));
+    }
+
+    /// Applies late reports whose time has come, at most [`SLICE`] of them. True while there are more.
+    pub fn settle(&mut self) -> bool {
+        let Some(planned) = self.planned else { return false };
+        let mut budget = SLICE;
+        let mut place = 0;
+        while place < self.late.len() && budget > 0 {
+            if self.late[place].epoch < planned {
+                let report = self.late.swap_remove(place);
+                self.put(&report);
+                budget -= 1;
+            } else {
+                place += 1;
+            }
+        }
+        budget == 0
+    }
+
+    /// Every sample's score as the next plan uses it, not a number where there is none.
+    pub fn snapshot(&self) -> Vec<f32> {
+        self.values.clone()
+    }
+
+    /// Every sample's score in `epoch`, late ones too; not a number where it was not reported in that epoch.
+    pub fn of_epoch(&self, epoch: u32) -> Vec<f32> {
+        let of = |(&value, &stamp): (&f32, &u64)| {
+            if (stamp >> 32) as u32 == epoch { value } else { f32::NAN }
+        };
+        let mut values: Vec<f32> = self.values.iter().zip(&self.stamps).map(of).collect();
+        let mut late: Vec<&Report> = self.late.iter().filter(|report| report.epoch == epoch).collect();
+        late.sort_by_key(|report| report.step);
+        for report in late {
+            values[report.id as usize] = report.value;
+        }
+        values
+    }
+
+    /// All of it as bytes, 12 a sample and 16 a late report.
+    pub fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::with_capacity(20 + 12 * self.values.len());
+        saved.extend(self.planned.map_or(0, |planned| u64::from(planned) + 1).to_le_bytes());
+        saved.extend(self.taken.to_le_bytes());
+        saved.extend(self.rejected.to_le_bytes());
+        for (value, stamp) in self.values.iter().zip(&self.stamps) {
+            saved.extend(value.to_le_bytes());
+            saved.extend(stamp.to_le_bytes());
+        }
+        for report in &self.late {
+            for word in [report.id, report.value.to_bits(), report.epoch, report.step] {
+                saved.extend(word.to_le_bytes());
+            }
+        }
+        saved
+    }
+
+    /// What [`Self::save`] wrote for as many samples; nothing if it cannot be that.
+    pub fn restore(samples: usize, saved: &[u8]) -> Option<Self> {
+        let (head, rest) = saved.split_at_checked(24)?;
+        let (entries, late) = rest.split_at_checked(samples.checked_mul(12)?)?;
+        let long = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+        let mut table = Self::new(samples);
+        table.planned = long(&head[..8])?.checked_sub(1).map(|planned| planned as u32);
+        (table.taken, table.rejected) = (long(&head[8..16])?, long(&head[16..])?);
+        for (id, entry) in entries.chunks_exact(12).enumerate() {
+            let value = f32::from_bits(word(&entry[..4])?);
+            if value.is_nan() {
+                continue;
+            }
+            table.reported += 1;
+            (table.values[id], table.stamps[id]) =
+                (Some(value).filter(|value| valid(*value))?, long(&entry[4..])?);
+        }
+        for report in late.chunks(16) {
+            let words: Vec<u32> = report.chunks(4).map(word).collect::<Option<_>>()?;
+            let &[id, value, epoch, step] = words.as_slice() else { return None };
+            let report = Report { id, value: f32::from_bits(value), epoch, step, late: true };
+            table.late.push(Some(report).filter(|report| valid(report.value) && (id as usize) < samples)?);
+        }
+        Some(table)
+    }
+
+    /// Bytes on the heap.
+    pub fn memory(&self) -> usize {
+        12 * self.values.capacity() + size_of::<Report>() * self.late.capacity()
+    }
+
+    fn put(&mut self, report: &Report) {
+        let id = report.id as usize;
+        let stamp = u64::from(report.epoch) << 32 | u64::from(report.step);
+        if self.values[id].is_nan() {
+            self.reported += 1;
+        } else if stamp < self.stamps[id] {
+            return;
+        }
+        (self.values[id], self.stamps[id]) = (report.value, stamp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(id: Id, value: f32, epoch: u32, step: u32) -> Report {
+        Report { id, value, epoch, step, late: false }
+    }
+
+    #[test]
+    fn the_newest_epoch_and_step_wins_whatever_the_order() {
+        let mut table = Table::new(2);
+        table.apply(&[
+            report(0, 3.0, 2, 0),
+            report(0, 1.0, 1, 9),
+            report(0, 4.0, 2, 1),
+            report(0, 3.0, 2, 0),
+        ]);
+        assert_eq!((table.value(0), table.value(1), table.reported()), (Some(4.0), None, 1));
+    }
+
+    #[test]
+    fn what_is_no_loss_is_refused_and_the_old_one_stays() {
+        let mut table = Table::new(1);
+        table.apply(&[report(0, 2.0, 0, 0)]);
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1] {
+            table.apply(&[report(0, value, 1, 0)]);
+        }
+        table.apply(&[report(7, 1.0, 1, 0)]);
+        assert_eq!((table.value(0), table.taken(), table.rejected()), (Some(2.0), 1, 5));
+    }
+
+    #[test]
+    fn a_report_beyond_the_cut_counts_for_the_plan_after_the_next() {
+        let mut table = Table::new(2);
+        let late = Report { late: true, ..report(0, 5.0, 3, 96) };
+        table.apply(&[report(0, 1.0, 2, 0), late]);
+        table.planned(3);
+        assert!(!table.settle());
+        assert_eq!(table.value(0), Some(1.0), "the plan of epoch 4 is made without it");
+        table.planned(4);
+        assert!(!table.settle());
+        assert_eq!(table.value(0), Some(5.0));
+        table.apply(&[Report { late: true, ..report(1, 7.0, 3, 97) }]);
+        assert_eq!(table.value(1), Some(7.0), "that plan was made, so it counts at once");
+    }
+
+    #[test]
+    fn an_epoch_is_seen_whole_with_what_was_late() {
+        let mut table = Table::new(3);
+        let late = Report { late: true, ..report(1, 5.0, 3, 96) };
+        table.apply(&[report(0, 1.0, 3, 0), report(2, 1.0, 2, 0), late]);
+        let seen = table.of_epoch(3);
+        assert_eq!(seen[..2], [1.0, 5.0]);
+        assert!(seen[2].is_nan());
+    }
+
+    #[test]
+    fn no_call_applies_more_than_a_slice() {
+        let reports: Vec<Report> =
+            (0..10_000).map(|id| Report { late: true, ..report(id, 1.0, 0, 0) }).collect();
+        let mut table = Table::new(10_000);
+        let (mut done, mut calls) = (0, 0);
+        while done < reports.len() {
+            done += table.apply(&reports[done..]);
+            calls += 1;
+        }
+        assert_eq!((calls, table.reported()), (3, 0));
+        table.planned(1);
+        let slices = std::iter::repeat_with(|| table.settle()).take_while(|more| *more).count();
+        assert_eq!((slices, table.reported()), (2, 10_000));
+    }
+
+    #[test]
+    fn what_was_saved_goes_on_the_same() {
+        let mut table = Table::new(4);
+        table.planned(2);
+        let late = Report { late: true, ..report(1, 5.0, 3, 96) };
+        table.apply(&[report(0, 1.0, 3, 0), report(2, 1.5, 2, 7), late, report(3, -1.0, 0, 0)]);
+        let saved = table.save();
+        let mut restored = Table::restore(4, &saved).unwrap();
+        assert_eq!((restored.reported(), restored.taken(), restored.rejected()), (2, 3, 1));
+        for table in [&mut table, &mut restored] {
+            table.planned(4);
+            table.settle();
+            table.apply(&[report(0, 9.0, 2, 0)]);
+        }
+        assert_eq!(table.save(), restored.save());
+        assert!(Table::restore(5, &saved).is_none() && Table::restore(4, &saved[..70]).is_none());
+        assert!(Table::restore(0, &[]).is_none());
+    }
+
+    #[test]
+    fn the_cut_is_the_first_late_position() {
+        assert_eq!((cut(100), cut(10), cut(1), cut(0)), (95, 10, 1, 0));
+    }
+}

@@ -1,0 +1,126 @@
+//! Packages as the plan sees them: which ids lie in which, nothing of their bytes.
+//!
+//! A package is one object of at least a mebibyte that holds many samples and is read in one request (iCache
+//! III-C). An id lies in at most one package: when it is packed again, its old copy is dead, and the old
+//! package is read with a hole in it until the last of its members has left. The [`Packer`] chooses what is
+//! packed; server and simulator both carry out what it says.
+
+mod packer;
+
+pub use packer::{Packer, Packing};
+
+use crate::Id;
+use crate::policy::Sizes;
+
+const NONE: u32 = u32::MAX;
+
+/// One package.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Package {
+    /// Those whose living copy lies here.
+    members: Vec<Id>,
+    /// How many samples were packed.
+    packed: u32,
+    /// The bytes of all of them: what a read costs.
+    bytes: u64,
+}
+
+/// Which ids lie in which package.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Packages {
+    of: Vec<u32>,
+    packages: Vec<Package>,
+}
+
+impl Packages {
+    /// None yet, of a catalog of `samples`.
+    pub fn new(samples: usize) -> Self {
+        Self { of: vec![NONE; samples], packages: Vec::new() }
+    }
+
+    /// A package of these ids is complete; its number. Their old copies are dead.
+    pub fn add(&mut self, ids: &[Id], sizes: &dyn Sizes) -> u32 {
+        let number = self.packages.len() as u32;
+        let mut old: Vec<u32> = Vec::new();
+        for &id in ids {
+            let was = std::mem::replace(&mut self.of[id as usize], number);
+            old.extend((was != NONE).then_some(was));
+        }
+        old.sort_unstable();
+        old.dedup();
+        for was in old {
+            let of = &self.of;
+            self.packages[was as usize].members.retain(|&id| of[id as usize] == was);
+        }
+        let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
+        self.packages.push(Package { members: ids.to_vec(), packed: ids.len() as u32, bytes });
+        number
+    }
+
+    /// A package was lost: its members lie in none.
+    pub fn remove(&mut self, package: u32) {
+        let Some(lost) = self.packages.get_mut(package as usize) else { return };
+        for id in std::mem::take(&mut lost.members) {
+            self.of[id as usize] = NONE;
+        }
+    }
+
+    /// The package in which `id` lies.
+    pub fn of(&self, id: Id) -> Option<u32> {
+        self.of.get(id as usize).copied().filter(|&package| package != NONE)
+    }
+
+    /// Those whose living copy lies in `package`.
+    pub fn members(&self, package: u32) -> &[Id] {
+        self.packages.get(package as usize).map_or(&[], |package| &package.members)
+    }
+
+    /// How many samples were once packed into `package`.
+    pub fn packed(&self, package: u32) -> u32 {
+        self.packages.get(package as usize).map_or(0, |package| package.packed)
+    }
+
+    /// The bytes that reading `package` costs, dead copies too.
+    pub fn bytes(&self, package: u32) -> u64 {
+        self.packages.get(package as usize).map_or(0, |package| package.bytes)
+    }
+
+    /// The bytes of the largest package that is in use.
+    pub fn largest(&self) -> u64 {
+        self.living().map(|package| self.bytes(package)).max().unwrap_or(0)
+    }
+
+    /// The packages that still hold somebody.
+    pub fn living(&self) -> impl Iterator<Item = u32> + '_ {
+        (0u32..)
+            .zip(&self.packages)
+            .filter(|(_, package)| !package.members.is_empty())
+            .map(|(number, _)| number)
+    }
+
+    /// How many samples there are.
+    pub fn samples(&self) -> usize {
+        self.of.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_lies_in_one_package_and_its_old_copy_is_dead() {
+        let sizes = vec![10u64; 6];
+        let mut packages = Packages::new(6);
+        let (first, second) = (packages.add(&[0, 1, 2], &sizes), packages.add(&[2, 3], &sizes));
+        assert_eq!((packages.of(2), packages.of(5)), (Some(second), None));
+        assert_eq!(
+            (packages.members(first), packages.bytes(first), packages.packed(first)),
+            (&[0, 1][..], 30, 3)
+        );
+        packages.add(&[0, 1], &sizes);
+        assert_eq!(packages.living().collect::<Vec<_>>(), [1, 2], "nobody is left in the first");
+        packages.remove(second);
+        assert_eq!((packages.of(2), packages.members(second)), (None, &[][..]));
+    }
+}

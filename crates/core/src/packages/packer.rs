@@ -1,0 +1,189 @@
+//! What is packed, and when (iCache III-C).
+//!
+//! Once there is an H-list and no package, random L-samples are packed, all of them. In each later epoch it
+//! packs first the L-samples that lie in no package, those that were selected and substituted in the last
+//! epoch before the others; then the L-samples of packages of which less than three quarters are L-samples
+//! still, the worst package first; together at most a twentieth of the dataset's bytes. Samples of 64 KiB or
+//! more are never packed: a read of their own is as good.
+//!
+//! Differs from the paper: what lies in no package comes first, since otherwise some samples would wait for
+//! tens of epochs; and there is a bound on how much is packed.
+
+use super::Packages;
+use crate::importance::Keys;
+use crate::policy::Sizes;
+use crate::{Id, Rng};
+
+/// Samples of this many bytes are never packed.
+const LARGE: u64 = 64 << 10;
+/// The share of L-samples below which a package is packed anew.
+const WORN: f64 = 0.75;
+/// The share of the dataset's bytes packed in an epoch.
+const SHARE: u64 = 20;
+
+/// What is to be packed in one epoch: the ids of each new package.
+pub type Packing = Vec<Vec<Id>>;
+
+/// Chooses what is packed. See the module's head.
+#[derive(Debug, Clone)]
+pub struct Packer {
+    /// The least bytes of a package.
+    bytes: u64,
+    seed: u64,
+}
+
+impl Packer {
+    /// One that makes packages of at least `bytes`; none if two of them are more than a quarter of the
+    /// cache's `capacity`.
+    pub fn new(bytes: u64, capacity: u64, seed: u64) -> Option<Self> {
+        let fits = bytes > 0 && bytes.checked_mul(8).is_some_and(|eight| eight <= capacity);
+        fits.then_some(Self { bytes, seed })
+    }
+
+    /// The least bytes of a package.
+    pub fn package_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What is packed during `epoch`, from the keys of its plan. `substituted` are ids that were selected
+    /// in the last plan and not served.
+    pub fn choose(
+        &self,
+        epoch: u64,
+        packages: &Packages,
+        keys: &Keys,
+        sizes: &dyn Sizes,
+        substituted: &[Id],
+    ) -> Packing {
+        let samples = packages.samples() as Id;
+        let fits = |id: Id| !keys.is_high(id) && sizes.size(id) < LARGE;
+        let mut rng = Rng::new(self.seed, epoch, "packer");
+        let loose = |id: &Id| packages.of(*id).is_none() && fits(*id);
+        let mut first: Vec<Id> =
+            substituted.iter().copied().filter(|id| *id < samples && loose(id)).collect();
+        rng.shuffle(&mut first);
+        let mut ids = first.clone();
+        first.sort_unstable();
+        let mut others: Vec<Id> =
+            (0..samples).filter(|id| loose(id) && first.binary_search(id).is_err()).collect();
+        rng.shuffle(&mut others);
+        ids.append(&mut others);
+        let begins = packages.living().next().is_none();
+        if !begins {
+            ids.extend(self.worn(packages, fits));
+            let whole = (0..samples).fold(0u64, |sum, id| sum.saturating_add(sizes.size(id)));
+            let mut left = (whole / SHARE).max(self.bytes);
+            let within = |id: &&Id| {
+                let rest = left.checked_sub(sizes.size(**id));
+                left = rest.unwrap_or(left);
+                rest.is_some()
+            };
+            let fitting = ids.iter().take_while(within).count();
+            ids.truncate(fitting);
+        }
+        self.cut(&ids, sizes, begins)
+    }
+
+    /// The L-samples of worn packages, the worst package first.
+    fn worn(&self, packages: &Packages, fits: impl Fn(Id) -> bool) -> Vec<Id> {
+        let share = |package: u32| {
+            let low = packages.members(package).iter().filter(|id| fits(**id)).count();
+            low as f64 / f64::from(packages.packed(package).max(1))
+        };
+        let mut worn: Vec<(f64, u32)> = packages
+            .living()
+            .map(|package| (share(package), package))
+            .filter(|(share, _)| *share < WORN)
+            .collect();
+        worn.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let members = worn.iter().flat_map(|(_, package)| packages.members(*package).iter().copied());
+        members.filter(|id| fits(*id)).collect()
+    }
+
+    /// Cuts ids into packages. What makes no whole package waits, unless `all` must be packed: then packages
+    /// are of equal bytes and a little larger.
+    fn cut(&self, ids: &[Id], sizes: &dyn Sizes, all: bool) -> Packing {
+        let mut rest: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
+        let mut count = rest / self.bytes;
+        let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
+        for &id in ids {
+            let target = if all { rest.div_ceil(count.max(1)) } else { self.bytes };
+            open.push(id);
+            bytes += sizes.size(id);
+            if count > 0 && bytes >= target {
+                packing.push(std::mem::take(&mut open));
+                (rest, count) = (rest - bytes, count - 1);
+                bytes = 0;
+            }
+        }
+        packing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::importance::Ranking;
+
+    const SAMPLES: usize = 4_000;
+
+    fn keys(values: Vec<f32>) -> Keys {
+        let ranking = Ranking::of(&values, 0, 0);
+        Keys::new(values, &ranking, &vec![100u64; SAMPLES], 80_000)
+    }
+
+    fn rising() -> Keys {
+        keys((0..SAMPLES).map(|id| id as f32).collect())
+    }
+
+    fn packed(keys: &Keys) -> (Packer, Packages) {
+        let (packer, mut packages) = (Packer::new(10_000, 80_000, 3).unwrap(), Packages::new(SAMPLES));
+        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &[]) {
+            packages.add(&ids, &vec![100u64; SAMPLES]);
+        }
+        (packer, packages)
+    }
+
+    #[test]
+    fn at_first_every_low_sample_is_packed_and_no_high_one() {
+        let (_, packages) = packed(&rising());
+        assert!((0..3_200).all(|id| packages.of(id).is_some()));
+        assert!((3_200..4_000).all(|id| packages.of(id).is_none()));
+        assert!(packages.living().all(|package| packages.bytes(package) >= 10_000));
+    }
+
+    #[test]
+    fn then_the_substituted_come_first_and_a_twentieth_is_the_most() {
+        let (packer, packages) = packed(&rising());
+        // Everything that was hard is easy now, and the other way round.
+        let turned = keys((0..SAMPLES).map(|id| (SAMPLES - id) as f32).collect());
+        let packing = packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &[3_990, 3_991, 5]);
+        let mut first: Vec<Id> = packing[0][..2].to_vec();
+        first.sort_unstable();
+        assert_eq!(first, [3_990, 3_991], "5 lies in a package already");
+        let ids: Vec<Id> = packing.concat();
+        assert!(ids.len() * 100 <= SAMPLES * 100 / 20 && ids.iter().all(|id| !turned.is_high(*id)));
+    }
+
+    #[test]
+    fn worn_packages_are_packed_anew_the_worst_first() {
+        let (packer, packages) = packed(&rising());
+        let (worst, worse) = (packages.members(0).to_vec(), packages.members(1).to_vec());
+        let mut values: Vec<f32> = (0..SAMPLES).map(|id| id as f32).collect();
+        worst[..60].iter().chain(&worse[..40]).for_each(|&id| values[id as usize] = 1e6);
+        let high = keys(values);
+        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &[]).concat();
+        let place = |id: Id| ids.iter().position(|other| *other == id);
+        let (first, second) = (place(worst[99]), place(worse[99]));
+        assert!(first.is_some() && second.is_some() && first < second);
+    }
+
+    #[test]
+    fn large_samples_and_small_caches_have_no_packages() {
+        assert!(Packer::new(10_000, 79_999, 0).is_none() && Packer::new(0, 10, 0).is_none());
+        let sizes = vec![LARGE; 10];
+        let keys = Keys::new(vec![1.0; 10], &Ranking::of(&[1.0; 10], 0, 0), &sizes, LARGE * 8);
+        let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
+        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &[]).is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+//! The L region: packages come in, and whoever came first leaves (iCache III-C).
+//!
+//! A sample that came in this epoch is `packed` when it is first served, and a hit afterwards; what is left
+//! from the epoch before is a hit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::Id;
+use crate::bits::Bits;
+use crate::policy::Sizes;
+
+const ABSENT: u32 = u32::MAX;
+
+/// See the module's head.
+pub(super) struct Low {
+    pub(super) used: u64,
+    sizes: Arc<dyn Sizes>,
+    /// Who came when. Who has left in between is passed over: its ticket is not this one any more.
+    queue: VecDeque<(Id, u32)>,
+    /// The ticket of every resident. Empty until the first package.
+    tickets: Vec<u32>,
+    next: u32,
+    /// The first ticket of this epoch.
+    epoch: u32,
+    /// Those that were not served since they came.
+    unserved: Bits,
+}
+
+impl Low {
+    pub(super) fn new(sizes: Arc<dyn Sizes>) -> Self {
+        Self {
+            used: 0,
+            sizes,
+            queue: VecDeque::new(),
+            tickets: Vec::new(),
+            next: 0,
+            epoch: 0,
+            unserved: Bits::default(),
+        }
+    }
+
+    pub(super) fn contains(&self, id: Id) -> bool {
+        self.tickets.get(id as usize).is_some_and(|&ticket| ticket != ABSENT)
+    }
+
+    pub(super) fn residents(&self, each: &mut dyn FnMut(Id)) {
+        let here = |&&(id, ticket): &&(Id, u32)| self.tickets[id as usize] == ticket;
+        self.queue.iter().filter(here).for_each(|&(id, _)| each(id));
+    }
+
+    /// An epoch begins: whoever is here was here before it.
+    pub(super) fn begin(&mut self) {
+        self.epoch = self.next;
+    }
+
+    /// Serves a resident. True if it came in a package of this epoch and is served for the first time.
+    pub(super) fn serve(&mut self, id: Id) -> bool {
+        // Tickets start over after 2^32, and a queue is never half as long.
+        let came = self.tickets[id as usize].wrapping_sub(self.epoch) < u32::MAX / 2;
+        let packed = came && self.unserved.contains(id);
+        self.unserved.remove(id);
+        packed
+    }
+
+    /// Takes `id` in, which is not here.
+    pub(super) fn push(&mut self, id: Id) {
+        if self.tickets.is_empty() {
+            self.tickets = vec![ABSENT; self.sizes.len()];
+            self.unserved = Bits::new(self.tickets.len());
+        }
+        self.tickets[id as usize] = self.next;
+        self.queue.push_back((id, self.next));
+        self.next = if self.next + 1 == ABSENT { 0 } else { self.next + 1 };
+        self.unserved.insert(id);
+        self.used += self.sizes.size(id);
+    }
+
+    /// Takes `id` out, which goes elsewhere.
+    pub(super) fn remove(&mut self, id: Id) {
+        self.tickets[id as usize] = ABSENT;
+        self.unserved.remove(id);
+        self.used -= self.sizes.size(id);
+    }
+
+    /// Lets those that came first go until the others take at most `bytes`.
+    pub(super) fn shrink_to(&mut self, bytes: u64, evicted: &mut Vec<Id>) {
+        while self.used > bytes
+            && let Some((id, ticket)) = self.queue.pop_front()
+        {
+            if self.tickets[id as usize] == ticket {
+                self.remove(id);
+                evicted.push(id);
+            }
+        }
+    }
+}

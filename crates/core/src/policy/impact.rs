@@ -1,0 +1,73 @@
+//! `impact`, the cache of ImPACT (TC 2025, III-C): `icache` with a static buffer for re-evaluated samples.
+//!
+//! Until the set S of samples with restless ranks is known, the cache is static, as `minio`'s. Then the ids of
+//! S are kept in a buffer inside the capacity, so that they can be re-evaluated before every epoch without a
+//! read; they are in neither region. All else is `icache`.
+//!
+//! Differs from the paper: capacity is bytes, and what is still due in the epoch stays, as in `icache`. S
+//! holds fewer of the hardest samples than chance would, so it reads somewhat more than `icache` does.
+
+use super::icache::{Icache, PARAMETERS};
+use super::{Begin, Due, Entry, Place, Policy, Region, Verdict};
+use crate::Id;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "impact",
+    summary: "`icache` with a static buffer for the samples that `hybrid` re-evaluates (ImPACT)",
+    bounded: true,
+    offline: false,
+    parameters: PARAMETERS,
+    build: |setup| Box::new(Impact(Icache::still(setup))),
+};
+
+struct Impact(Icache);
+
+impl Policy for Impact {
+    fn access(&mut self, id: Id, due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
+        self.0.access(id, due, evicted)
+    }
+
+    fn contains(&self, id: Id) -> bool {
+        self.0.contains(id)
+    }
+
+    fn used(&self) -> u64 {
+        self.0.used()
+    }
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
+        self.0.resize(capacity, evicted);
+    }
+
+    fn residents(&self, each: &mut dyn FnMut(Id)) {
+        self.0.residents(each);
+    }
+
+    fn begin(&mut self, begin: &Begin<'_>) {
+        self.0.begin(begin);
+    }
+
+    fn takes_packages(&self) -> bool {
+        true
+    }
+
+    fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
+        self.0.load(members, due, evicted);
+    }
+
+    fn pin(&mut self, ids: &[Id], read: &mut Vec<Id>, evicted: &mut Vec<Id>) {
+        self.0.buffer(ids, read, evicted);
+    }
+
+    fn place(&self, id: Id) -> Option<Place> {
+        self.0.place(id)
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        self.0.regions()
+    }
+}

@@ -1,0 +1,18 @@
+//! `pq`, SHADE's `sh_pq` (FAST 2023, 6.2): the lowest batch-level score leaves.
+//!
+//! Everybody is admitted, and the resident whose last mini-batch had the lowest mean loss leaves for it; one
+//! that was never scored stays, and among equal scores the lowest id leaves. An ablation of `app`: coarse
+//! scores, and no ghost table that would keep newcomers out.
+
+use super::priority::Priority;
+use super::{Entry, Setup};
+use crate::importance::Score;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "pq",
+    summary: "evicts the lowest batch-level score (SHADE's ablation)",
+    bounded: true,
+    offline: false,
+    parameters: &[],
+    build: |setup: Setup| Box::new(Priority::new(setup, Score::Batch, false, false)),
+};

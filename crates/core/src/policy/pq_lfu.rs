@@ -1,0 +1,17 @@
+//! `pq_lfu`, SHADE's `sh_pqlfu` (FAST 2023, 6.2): as `pq`, with ties broken by how often a sample was asked for.
+//!
+//! All samples of a mini-batch share a score, so ties are common; among them the one asked for least often
+//! leaves. How often each was asked for is remembered after it left.
+
+use super::priority::Priority;
+use super::{Entry, Setup};
+use crate::importance::Score;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "pq_lfu",
+    summary: "evicts the lowest batch-level score, among equals the one asked for least (SHADE's ablation)",
+    bounded: true,
+    offline: false,
+    parameters: &[],
+    build: |setup: Setup| Box::new(Priority::new(setup, Score::Batch, false, true)),
+};

@@ -1,0 +1,123 @@
+//! How often everybody rides.
+
+use super::*;
+use crate::importance::{Report, Table};
+
+fn carousel(samples: usize, capacity: u64, fresh: &str, ride: &str) -> Carousel {
+    let values = ENTRY.values([("fresh", fresh), ("ride", ride)]).unwrap();
+    Carousel::new(Setup { capacity, values, ..Setup::new(samples, 5) })
+}
+
+fn draw(strategy: &mut Carousel, epoch: u64, importance: Option<&Table>) -> Drawn {
+    strategy.draw(&Draw { epoch, world: 1, carried: Some(&[]), importance, ..Draw::default() })
+}
+
+#[test]
+fn everybody_is_visited_about_as_often() {
+    for (fresh, epochs) in [("0.25", 16u64), ("0.5", 8)] {
+        let mut strategy = carousel(2_000, 400, fresh, "fifo");
+        draw(&mut strategy, 0, None);
+        // From several beginnings on: every stretch of so many epochs keeps the bound.
+        for stretch in 0..3 {
+            let mut visits = vec![0u32; 2_000];
+            for epoch in 1..=epochs {
+                for id in draw(&mut strategy, stretch * epochs + epoch, None).ids {
+                    visits[id as usize] += 1;
+                }
+            }
+            let mean = epochs as f64;
+            let (least, most) = (visits.iter().min().unwrap(), visits.iter().max().unwrap());
+            assert!(f64::from(*least) >= 0.4 * mean, "{fresh} {stretch}: {least} of {mean}");
+            assert!(f64::from(*most) <= 1.6 * mean, "{fresh} {stretch}: {most} of {mean}");
+        }
+    }
+}
+
+#[test]
+fn nobody_rides_longer_than_the_bound_when_the_hard_ones_stay() {
+    let mut table = Table::new(1_000);
+    let reports = |id| Report { id, value: (id % 97) as f32, epoch: 0, step: 0, late: false };
+    table.apply(&(0..1_000).map(reports).collect::<Vec<_>>());
+    let mut strategy = carousel(1_000, 200, "0.25", "hard");
+    draw(&mut strategy, 0, Some(&table));
+    let mut rides = vec![0u32; 1_000];
+    let (mut longest, mut easy, mut hard) = (0, 0u32, 0u32);
+    for epoch in 1..=40 {
+        let drawn = draw(&mut strategy, epoch, Some(&table));
+        let mut events = drawn.events.iter().peekable();
+        for (slot, &id) in (0..).zip(&drawn.ids) {
+            while let Some((_, event)) = events.next_if(|(at, _)| *at <= slot) {
+                let Event::Leave(left) = event else { unreachable!() };
+                rides[*left as usize] = 0;
+            }
+            rides[id as usize] += 1;
+            longest = longest.max(rides[id as usize]);
+            *(if id % 97 < 48 { &mut easy } else { &mut hard }) += 1;
+        }
+    }
+    assert!(longest <= 12, "{longest} rounds, and 3 / 0.25 are allowed");
+    assert!(hard > easy + easy / 10, "{hard} servings of hard ones beside {easy}");
+}
+
+#[test]
+fn the_share_of_new_servings_is_as_asked() {
+    let mut strategy = carousel(1_000, 200, "0.25", "fifo");
+    let mut resident = vec![false; 1_000];
+    draw(&mut strategy, 0, None).ids[..200].iter().for_each(|&id| resident[id as usize] = true);
+    let mut read = 0;
+    for epoch in 1..=20 {
+        let drawn = draw(&mut strategy, epoch, None);
+        assert_eq!(drawn.ids.len(), 1_000);
+        let mut events = drawn.events.iter().peekable();
+        for (slot, &id) in (0..).zip(&drawn.ids) {
+            while let Some((_, Event::Leave(left))) = events.next_if(|(at, _)| *at <= slot) {
+                resident[*left as usize] = false;
+            }
+            read += u32::from(!std::mem::replace(&mut resident[id as usize], true));
+            assert!(resident.iter().filter(|here| **here).count() <= 200 || slot % 50 != 0);
+        }
+    }
+    assert!(read.abs_diff(5_000) <= 50, "{read} of 20,000 servings were read");
+}
+
+#[test]
+fn with_enough_storage_it_is_uniform_over_a_static_cache() {
+    let mut strategy = carousel(1_000, 200, "0.8", "fifo");
+    for epoch in 0..3 {
+        let mut drawn = draw(&mut strategy, epoch, None);
+        assert!(drawn.events.is_empty());
+        drawn.ids.sort_unstable();
+        assert_eq!(drawn.ids, Vec::from_iter(0..1_000));
+    }
+}
+
+#[test]
+fn measured_rates_set_the_share_within_its_bounds() {
+    let strategy = carousel(1_000, 200, "auto", "fifo");
+    let with = |storage, training| {
+        let rates = Some(super::super::Rates { storage, training });
+        strategy.fresh(&Draw { rates, ..Draw::default() })
+    };
+    assert_eq!((with(400.0, 1_000.0), with(1.0, 1_000.0), with(9.0, 3.0)), (0.4, 0.25, 1.0));
+    assert_eq!((with(f64::NAN, 1.0), with(1.0, 0.0), strategy.fresh(&Draw::default())), (0.25, 0.25, 0.25));
+}
+
+#[test]
+fn a_restored_window_goes_on_the_same() {
+    for epochs in [0, 1, 4] {
+        let mut strategy = carousel(500, 100, "0.3", "fifo");
+        for epoch in 0..epochs {
+            draw(&mut strategy, epoch, None);
+        }
+        let saved = strategy.save();
+        let mut restored = carousel(500, 100, "0.3", "fifo");
+        restored.restore(&saved).unwrap();
+        for epoch in epochs..epochs + 4 {
+            assert_eq!(draw(&mut strategy, epoch, None), draw(&mut restored, epoch, None));
+        }
+        if epochs > 0 {
+            assert!(carousel(501, 100, "0.3", "fifo").restore(&saved).is_err());
+            assert!(restored.restore(&saved[..saved.len() - 3]).is_err());
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The window of `carousel`: who rides, who boards next, and what is left of the round.
+
+use std::collections::VecDeque;
+
+use super::super::Setup;
+use crate::bits::Bits;
+use crate::importance::Table;
+use crate::policy::Sizes;
+use crate::{Id, Rng};
+
+/// Parts of the permutation that are shuffled in pairs when it is renewed.
+const TENTHS: usize = 10;
+/// Over `fresh`: the most rounds that anybody rides with `ride=hard`.
+const LONGEST: f64 = 3.0;
+
+/// See the module's head.
+pub(super) struct Window {
+    capacity: u64,
+    used: u64,
+    /// Riders with the round they boarded in, in the order they came.
+    riders: VecDeque<(Id, i64)>,
+    riding: Bits,
+    /// Who boards next, from `cursor` on; renewed after each pass.
+    permutation: Vec<Id>,
+    cursor: usize,
+    passes: u64,
+    rounds: i64,
+    /// What is left of this round, the next one last; who is not riding yet boards with its slot.
+    ahead: Vec<Id>,
+    /// Who leaves in this round, the next one last.
+    leavers: Vec<Id>,
+    /// The part of a newcomer that earlier rounds owe.
+    owed: f64,
+}
+
+impl Window {
+    /// An empty one, whose newcomers come in this order.
+    pub(super) fn new(setup: &Setup, permutation: Vec<Id>) -> Self {
+        Self {
+            capacity: setup.capacity,
+            used: 0,
+            riders: VecDeque::new(),
+            riding: Bits::new(setup.samples),
+            permutation,
+            cursor: 0,
+            passes: 0,
+            rounds: 0,
+            ahead: Vec::new(),
+            leavers: Vec::new(),
+            owed: 0.0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.riders.is_empty()
+    }
+
+    /// Whether a round is under way.
+    pub(super) fn is_turning(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Ends the round where it is: who has not boarded does not, and who has not left stays.
+    pub(super) fn halt(&mut self) {
+        self.ahead.clear();
+        self.leavers.clear();
+    }
+
+    /// Takes `id` in as a static cache does: if there is room.
+    pub(super) fn board_if_room(&mut self, id: Id, sizes: &dyn Sizes) {
+        let size = sizes.size(id);
+        if !self.riding.contains(id) && size <= self.capacity - self.used {
+            self.board(id, size);
+        }
+    }
+
+    fn board(&mut self, id: Id, size: u64) {
+        self.riding.insert(id);
+        self.riders.push_back((id, self.rounds));
+        self.used += size;
+    }
+
+    /// Begins a round: chooses who boards and who leaves, and the order of all who ride.
+    pub(super) fn turn(&mut self, setup: &Setup, fresh: f64, importance: Option<&Table>) {
+        if self.rounds == 0 {
+            self.spread(fresh);
+        }
+        self.rounds += 1;
+        let sizes = &*setup.sizes;
+        self.owed += fresh * self.riders.len() as f64;
+        let newcomers = self.newcomers(self.owed as usize, setup);
+        self.owed -= newcomers.len() as f64;
+        // What could not board now is not owed for ever.
+        self.owed = self.owed.min(self.riders.len() as f64);
+        let coming: u64 = newcomers.iter().map(|&id| sizes.size(id)).sum();
+        let excess = (self.used + coming).saturating_sub(self.capacity);
+        self.leavers = match importance {
+            Some(table) => self.easiest(excess, fresh, table, sizes),
+            None => self.oldest(excess, sizes),
+        };
+        let mut leaving = Bits::new(setup.samples);
+        self.leavers.iter().for_each(|&id| {
+            leaving.insert(id);
+        });
+        self.riders.retain(|(id, _)| !leaving.contains(*id));
+        self.ahead = self.riders.iter().map(|&(id, _)| id).chain(newcomers).collect();
+        Rng::new(setup.seed, self.rounds as u64, "carousel").shuffle(&mut self.ahead);
+        self.leavers.reverse();
+    }
+
+    /// Serves the next of the round. Before it boards, `leave` is told who leaves for it.
+    pub(super) fn serve(&mut self, sizes: &dyn Sizes, mut leave: impl FnMut(Id)) -> Option<Id> {
+        let id = self.ahead.pop()?;
+        if !self.riding.contains(id) {
+            let size = sizes.size(id);
+            while size > self.capacity - self.used
+                && let Some(leaver) = self.leavers.pop()
+            {
+                self.riding.remove(leaver);
+                self.used -= sizes.size(leaver);
+                leave(leaver);
+            }
+            self.board(id, size);
+        }
+        if self.ahead.is_empty() {
+            // With `ride=hard` some leave though nobody needs their room.
+            while let Some(leaver) = self.leavers.pop() {
+                self.riding.remove(leaver);
+                self.used -= sizes.size(leaver);
+                leave(leaver);
+            }
+        }
+        Some(id)
+    }
+
+    /// Those of the first pass came all at once: as if they had boarded round after round before.
+    fn spread(&mut self, fresh: f64) {
+        let count = self.riders.len() as f64;
+        for (place, (_, boarded)) in self.riders.iter_mut().enumerate() {
+            *boarded = -((1.0 - place as f64 / count) / fresh) as i64;
+        }
+    }
+
+    /// The next `count` ids that do not ride, or as many as there are and fit.
+    fn newcomers(&mut self, count: usize, setup: &Setup) -> Vec<Id> {
+        let mut newcomers = Vec::with_capacity(count);
+        let mut chosen = std::collections::BTreeSet::new();
+        let mut looked = 0;
+        let mut bytes = 0u64;
+        while newcomers.len() < count && looked < self.permutation.len() {
+            if self.cursor == self.permutation.len() {
+                self.renew(setup.seed);
+            }
+            let id = self.permutation[self.cursor];
+            let size = setup.sizes.size(id);
+            let fits = size <= self.capacity && bytes + size <= self.capacity;
+            if !self.riding.contains(id) && fits && chosen.insert(id) {
+                newcomers.push(id);
+                bytes += size;
+            }
+            self.cursor += 1;
+            looked += 1;
+        }
+        newcomers
+    }
+
+    /// Another pass: neighbouring tenths are shuffled together, in pairs that alternate, so that nobody's
+    /// visits come much closer or farther apart than others'.
+    fn renew(&mut self, seed: u64) {
+        self.passes += 1;
+        self.cursor = 0;
+        let samples = self.permutation.len();
+        let edge = |tenth: usize| samples * tenth / TENTHS;
+        let shift = (self.passes % 2) as usize;
+        let mut rng = Rng::new(seed, self.passes, "carousel order");
+        // Turned by a tenth, the pairs (1, 2) to (9, 0) lie beside each other as (0, 1) to (8, 9) do.
+        self.permutation.rotate_left(edge(shift));
+        let turned = |tenth: usize| if tenth == TENTHS { samples } else { edge(tenth + shift) - edge(shift) };
+        for pair in (0..TENTHS).step_by(2) {
+            let end = if pair + 2 == TENTHS { samples } else { turned(pair + 2) };
+            rng.shuffle(&mut self.permutation[turned(pair)..end]);
+        }
+        self.permutation.rotate_right(edge(shift));
+    }
+
+    /// Whoever came first, until `excess` bytes are free.
+    fn oldest(&self, excess: u64, sizes: &dyn Sizes) -> Vec<Id> {
+        let (mut freed, mut leavers) = (0, Vec::new());
+        for &(id, _) in &self.riders {
+            if freed >= excess {
+                break;
+            }
+            freed += sizes.size(id);
+            leavers.push(id);
+        }
+        leavers
+    }
+
+    /// Whoever has ridden longest enough, then the lowest scores of the older half, until `excess` bytes are
+    /// free.
+    fn easiest(&self, excess: u64, fresh: f64, table: &Table, sizes: &dyn Sizes) -> Vec<Id> {
+        let longest = (LONGEST / fresh) as i64;
+        let due = |boarded: i64| self.rounds - boarded >= longest;
+        let mut leavers: Vec<Id> =
+            self.riders.iter().filter(|(_, boarded)| due(*boarded)).map(|(id, _)| *id).collect();
+        let mut freed: u64 = leavers.iter().map(|&id| sizes.size(id)).sum();
+        let older =
+            self.riders.iter().take(self.riders.len().div_ceil(2)).filter(|(_, boarded)| !due(*boarded));
+        let mut older: Vec<(u32, Id)> = older
+            .map(|&(id, _)| (table.value(id).map_or(u32::MAX, |value| (value + 0.0).to_bits()), id))
+            .collect();
+        older.sort_unstable();
+        for (_, id) in older {
+            if freed >= excess {
+                break;
+            }
+            freed += sizes.size(id);
+            leavers.push(id);
+        }
+        leavers
+    }
+
+    /// All of it as bytes.
+    pub(super) fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        saved.extend(self.owed.to_le_bytes());
+        let counts = [self.cursor as u64, self.passes, self.rounds as u64];
+        let lengths = [self.riders.len(), self.ahead.len(), self.leavers.len()].map(|length| length as u64);
+        saved.extend(counts.iter().chain(&lengths).flat_map(|count| count.to_le_bytes()));
+        let riders = self.riders.iter().flat_map(|&(id, boarded)| [id, (self.rounds - boarded) as u32]);
+        let lists = self.ahead.iter().chain(&self.leavers).chain(&self.permutation).copied();
+        saved.extend(riders.chain(lists).flat_map(u32::to_le_bytes));
+        saved
+    }
+
+    /// What [`Self::save`] wrote for the same setup, or nothing if it cannot be that.
+    pub(super) fn restore(setup: &Setup, saved: &[u8]) -> Option<Self> {
+        let (head, words) = saved.split_at_checked(56)?;
+        let number = |place: usize| -> Option<u64> {
+            Some(u64::from_le_bytes(head[place * 8..place * 8 + 8].try_into().ok()?))
+        };
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+        let words: Vec<u32> = words.chunks(4).map(word).collect::<Option<_>>()?;
+        let [riders, ahead, leavers] = [number(4)?, number(5)?, number(6)?].map(|n| n as usize);
+        let fixed = riders.checked_mul(2)?.checked_add(ahead)?.checked_add(leavers)?;
+        if fixed.checked_add(setup.samples)? != words.len() {
+            return None;
+        }
+        let (pairs, rest) = words.split_at(riders * 2);
+        let below = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < setup.samples);
+        let riders: Vec<Id> = pairs.iter().step_by(2).copied().collect();
+        if !below(rest) || !below(&riders) {
+            return None;
+        }
+        let mut window = Self::new(setup, rest[ahead + leavers..].to_vec());
+        (window.ahead, window.leavers) = (rest[..ahead].to_vec(), rest[ahead..ahead + leavers].to_vec());
+        window.owed = f64::from_bits(number(0)?);
+        (window.cursor, window.passes) = ((number(1)? as usize).min(setup.samples), number(2)?);
+        window.rounds = number(3)? as i64;
+        for pair in pairs.chunks_exact(2) {
+            window.riders.push_back((pair[0], window.rounds - i64::from(pair[1])));
+        }
+        for &id in riders.iter().chain(&window.leavers) {
+            if window.riding.insert(id) {
+                window.used += setup.sizes.size(id);
+            }
+        }
+        (window.used <= window.capacity).then_some(window)
+    }
+}

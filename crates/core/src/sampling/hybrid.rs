@@ -1,0 +1,153 @@
+//! `hybrid`, importance from history and from the current model (ImPACT III-B).
+//!
+//! Warm-up epochs are full, until the set S of samples with the most restless ranks, as many as fit a quarter
+//! of the cache (`s_share`), shares more than 80 % of its ids with that of the epoch before, or `warmup_max`
+//! epochs are over. Then S is frozen. Before each later epoch S is re-evaluated with the current model, from a
+//! static buffer where the policy has one (`impact`). A loss of evaluation is not on the scale of a loss of
+//! training, so these losses only *reorder* the IVs that the samples of S have. Then it selects as `iis` does.
+//!
+//! Differs from the paper: the paper cites RHO-LOSS for the selection but describes no holdout model; here it
+//! is `iis`. S is bounded in bytes.
+
+use std::sync::Arc;
+
+use super::selection::{FRACTION, SUBSTITUTE, Selection};
+use super::{Draw, Drawn, Entry, FULL_LAST, Reevaluation, Setup, Strategy, foreign};
+use crate::importance::{Table, Volatility};
+use crate::settings::{Domain, Parameter};
+use crate::{Id, Result};
+
+const PARAMETERS: &[Parameter] = &[
+    FRACTION,
+    SUBSTITUTE,
+    Parameter {
+        name: "s_share",
+        default: "0.25",
+        domain: Domain::Number(0.0, 1.0),
+        summary: "share of the cache for the samples that are re-evaluated",
+    },
+    Parameter {
+        name: "warmup_max",
+        default: "30",
+        domain: Domain::Whole(1, u32::MAX as u64),
+        summary: "full epochs after which the set to re-evaluate is frozen, stable or not",
+    },
+    FULL_LAST,
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "hybrid",
+    summary: "as `iis`, with the samples of restless ranks re-evaluated before each epoch (ImPACT)",
+    policy: "impact",
+    parameters: PARAMETERS,
+    build: |setup| Box::new(Hybrid::new(setup)),
+};
+
+struct Hybrid {
+    selection: Selection,
+    volatility: Volatility,
+}
+
+impl Hybrid {
+    fn new(setup: Setup) -> Self {
+        let volatility = Volatility::new(setup.samples);
+        Self { selection: Selection::new(setup, PARAMETERS), volatility }
+    }
+
+    fn setup(&self) -> &Setup {
+        &self.selection.setup
+    }
+}
+
+/// Gives the values of those re-evaluated to each other, so that they stand in the order of their new losses.
+pub(super) fn reorder(values: &mut [f32], reevaluated: &[(Id, f32)]) {
+    let known = |(id, loss): &&(Id, f32)| {
+        !loss.is_nan() && values.get(*id as usize).is_some_and(|value| !value.is_nan())
+    };
+    let mut order: Vec<(Id, f32)> = reevaluated.iter().filter(known).copied().collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+    let mut own: Vec<f32> = order.iter().map(|(id, _)| values[*id as usize]).collect();
+    own.sort_unstable_by(f32::total_cmp);
+    for ((id, _), value) in order.into_iter().zip(own) {
+        values[id as usize] = value;
+    }
+}
+
+impl Strategy for Hybrid {
+    fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
+        let mut values = self.selection.values(draw);
+        let warm = self.volatility.frozen().is_none();
+        if !warm && let Some(reevaluated) = draw.reevaluated {
+            reorder(&mut values, reevaluated);
+        }
+        self.selection.plan(draw, values, warm || self.setup().is_full_last(draw.epoch))
+    }
+
+    fn repeats(&self) -> bool {
+        self.selection.repeats()
+    }
+
+    fn needs_losses(&self) -> bool {
+        true
+    }
+
+    fn looks_at_residents(&self, packages: bool) -> bool {
+        self.selection.looks_at_residents(packages)
+    }
+
+    fn close(&mut self, epoch: u64, importance: &Table) {
+        if self.volatility.frozen().is_some() {
+            return;
+        }
+        let setup = &self.selection.setup;
+        let values = importance.of_epoch(u32::try_from(epoch).unwrap_or(u32::MAX));
+        self.volatility.observe(&values, setup.seed, epoch);
+        let bytes = (setup.capacity as f64 * setup.values.share("s_share")) as u64;
+        self.volatility.settle(&*setup.sizes, bytes, setup.seed, epoch);
+        if epoch + 1 >= setup.values.whole("warmup_max") {
+            self.volatility.freeze();
+        }
+    }
+
+    fn reevaluates(&self, _epoch: u64) -> Reevaluation {
+        let set = self.volatility.frozen().map(Arc::clone);
+        set.map_or(Reevaluation::Nothing, Reevaluation::Set)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        self.volatility.save(&mut saved);
+        saved
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        self.volatility = Volatility::restore(self.setup().samples, saved).ok_or_else(foreign)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_losses_reorder_old_values_and_leave_the_others_alone() {
+        let mut values = vec![5.0, 1.0, 3.0, 9.0, f32::NAN];
+        reorder(&mut values, &[(0, 0.01), (1, 0.03), (2, 0.02), (4, 7.0), (9, 1.0)]);
+        assert_eq!(values[..4], [1.0, 5.0, 3.0, 9.0]);
+        assert!(values[4].is_nan());
+    }
+
+    #[test]
+    fn equal_losses_warm_up_until_the_most_allowed() {
+        let mut setup = Setup { capacity: 40, ..Setup::new(100, 0) };
+        setup.values = ENTRY.values([("warmup_max", "4")]).unwrap();
+        let mut hybrid = Hybrid::new(setup);
+        for epoch in 0..4 {
+            assert_eq!(hybrid.reevaluates(epoch), Reevaluation::Nothing);
+            assert_eq!(hybrid.draw(&Draw { epoch, world: 1, ..Draw::default() }).ids.len(), 100);
+            hybrid.close(epoch, &Table::new(100));
+        }
+        assert!(matches!(hybrid.reevaluates(4), Reevaluation::Set(set) if set.len() == 10));
+    }
+}

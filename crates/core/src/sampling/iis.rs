@@ -1,0 +1,48 @@
+//! `iis`, I/O-oriented importance sampling (iCache III-A): the easier a sample, the more seldom it is read.
+//!
+//! Sample i is in the plan with probability percentile_i ^ beta, beta = 1/f - 1, by its last reported loss;
+//! the number selected is known before the epoch, which schedulers need. The first `warmup` epochs are full;
+//! the one after is longer, since what was not reported before its cut is certain. Where the policy has a
+//! region for packages, L slots are substituted. Use it with `icache`.
+//!
+//! There are no weights: training is biased to hard and to mislabelled samples.
+//!
+//! Differs from the paper: the paper names no formula for probabilities; the draw is systematic; substitution
+//! is settled in the plan.
+
+use super::selection::{PARAMETERS, Selection};
+use super::{Draw, Drawn, Entry, Setup, Strategy};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "iis",
+    summary: "reads easy samples more seldom, by their last loss (iCache)",
+    policy: "icache",
+    parameters: PARAMETERS,
+    build: |setup| Box::new(Iis(Selection::new(setup, PARAMETERS))),
+};
+
+struct Iis(Selection);
+
+impl Iis {
+    fn is_full(&self, setup: &Setup, epoch: u64) -> bool {
+        epoch < setup.values.whole("warmup") || setup.is_full_last(epoch)
+    }
+}
+
+impl Strategy for Iis {
+    fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
+        self.0.plan(draw, self.0.values(draw), self.is_full(&self.0.setup, draw.epoch))
+    }
+
+    fn repeats(&self) -> bool {
+        self.0.repeats()
+    }
+
+    fn needs_losses(&self) -> bool {
+        true
+    }
+
+    fn looks_at_residents(&self, packages: bool) -> bool {
+        self.0.looks_at_residents(packages)
+    }
+}

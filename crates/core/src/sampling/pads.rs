@@ -1,0 +1,197 @@
+//! `pads`, SHADE's priority-based adaptive data sampling (FAST 2023, 4.2.1): hard samples are served often.
+//!
+//! As many draws as there are samples, with replacement, with probability proportional to the rank score of
+//! each (the logarithm of its rank in its mini-batch). A sample never reported has the highest score there
+//! is. With `repeat` r each draw of a resident counts r times, which is how the paper's figure 12 buys its hit
+//! ratio, and non-residents fill the rest.
+//!
+//! An epoch is a plain shuffle when the mean of all scores fell by more than a fifth against the epoch before,
+//! or when accuracy, told after each epoch, did not grow on average over three epochs; the first one is too.
+//!
+//! The draws are made in order: the gaps between sorted uniform numbers are exponential, so one walk over the
+//! scores finds how often each sample is drawn, in no memory but the plan's, for any number of samples.
+//!
+//! Differs from the paper: the paper gives no thresholds; those above are ours.
+
+use super::selection::Selection;
+use super::uniform::carried_front;
+use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy, foreign};
+use crate::importance::Score;
+use crate::settings::{Domain, Parameter};
+use crate::{Id, Result, Rng};
+
+/// A fall of the mean score to less than this share is steep.
+const STEEP: f64 = 0.8;
+/// Epochs over which accuracy must grow.
+const EPOCHS: usize = 3;
+
+pub(super) const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "repeat",
+        default: "1",
+        domain: Domain::Whole(1, 100),
+        summary: "how often each draw of a resident counts",
+    },
+    FULL_LAST,
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "pads",
+    summary: "draws with replacement by rank in the mini-batch, hard samples often (SHADE)",
+    policy: "app",
+    parameters: PARAMETERS,
+    build: |setup| Box::new(Pads::new(setup, Score::Rank)),
+};
+
+/// `pads`, and `batchloss` by another score.
+pub(super) struct Pads {
+    selection: Selection,
+    score: Score,
+    /// The mean score when the last plan was made.
+    mean: Option<f64>,
+    /// The accuracies of the last epochs, the newest last.
+    accuracies: Vec<f64>,
+}
+
+impl Pads {
+    pub(super) fn new(setup: Setup, score: Score) -> Self {
+        Self { selection: Selection::new(setup, PARAMETERS), score, mean: None, accuracies: Vec::new() }
+    }
+
+    /// Whether this epoch is a plain shuffle.
+    fn falls_back(&mut self, mean: Option<f64>, accuracy: Option<f64>) -> bool {
+        let before = std::mem::replace(&mut self.mean, mean);
+        let steep = before.zip(mean).is_some_and(|(before, mean)| mean < STEEP * before);
+        self.accuracies.extend(accuracy.filter(|accuracy| accuracy.is_finite()));
+        let surplus = self.accuracies.len().saturating_sub(EPOCHS + 1);
+        self.accuracies.drain(..surplus);
+        let stagnant = self.accuracies.len() == EPOCHS + 1 && self.accuracies[EPOCHS] <= self.accuracies[0];
+        steep || stagnant
+    }
+}
+
+/// `draws` ids with replacement, ascending, each as likely as its weight.
+fn multinomial(weights: impl Iterator<Item = f64> + Clone, draws: usize, rng: &mut Rng) -> Vec<Id> {
+    let total: f64 = weights.clone().sum();
+    let exponential = |rng: &mut Rng| -(1.0 - rng.unit()).ln();
+    let mut again = rng.clone();
+    let mut gaps = 0.0;
+    for _ in 0..=draws {
+        gaps += exponential(rng);
+    }
+    let mut drawn = Vec::with_capacity(draws);
+    let (mut reached, mut point, mut last) = (0.0, exponential(&mut again) / gaps * total, 0);
+    for (id, weight) in (0..).zip(weights) {
+        reached += weight;
+        if weight > 0.0 {
+            last = id;
+        }
+        while drawn.len() < draws && point < reached {
+            drawn.push(id);
+            point += exponential(&mut again) / gaps * total;
+        }
+    }
+    // Rounding may leave the very last points beyond the sum.
+    drawn.resize(draws, last);
+    drawn
+}
+
+impl Strategy for Pads {
+    fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
+        let values = self.selection.values(draw);
+        let (sum, known, most) = values.iter().filter(|value| !value.is_nan()).fold(
+            (0.0, 0u64, 0.0),
+            |(sum, known, most), &value| {
+                (sum + f64::from(value), known + 1, f64::max(most, f64::from(value)))
+            },
+        );
+        let mean = (known > 0).then(|| sum / known as f64);
+        let falls_back = self.falls_back(mean, draw.accuracy);
+        let setup = &self.selection.setup;
+        let ranking = self.selection.rank(draw, &values);
+        if known == 0 || falls_back || setup.is_full_last(draw.epoch) {
+            let (ids, keys) = (self.selection.everybody(draw), self.selection.keys(values, &ranking));
+            return Drawn { ids, keys: Some(keys), ..Drawn::default() };
+        }
+        let unknown = if most > 0.0 { most } else { 1.0 };
+        // All scores may be 0 where losses are: then everybody is as likely.
+        let floor = if most > 0.0 { 0.0 } else { 1.0 };
+        let weight = |value: &f32| if value.is_nan() { unknown } else { f64::from(*value).max(floor) };
+        let mut rng = Rng::new(setup.seed, draw.epoch, "pads");
+        let mut drawn = multinomial(values.iter().map(weight), setup.samples, &mut rng);
+        rng.shuffle(&mut drawn);
+        let mut ids = carried_front(setup.end(), draw.carried.unwrap_or_default());
+        let front = ids.len();
+        let repeat = setup.values.whole("repeat") as usize;
+        for id in drawn {
+            let resident = repeat > 1 && draw.residents.is_some_and(|residents| residents.contains(id));
+            let copies = if resident { repeat } else { 1 };
+            ids.extend(std::iter::repeat_n(id, copies.min(setup.samples.saturating_sub(ids.len()))));
+        }
+        if repeat > 1 {
+            rng.shuffle(&mut ids[front..]);
+        }
+        Drawn { ids, keys: Some(self.selection.keys(values, &ranking)), ..Drawn::default() }
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn needs_losses(&self) -> bool {
+        true
+    }
+
+    fn score(&self) -> Score {
+        self.score
+    }
+
+    fn looks_at_residents(&self, _packages: bool) -> bool {
+        self.selection.setup.values.whole("repeat") > 1
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let numbers = std::iter::once(self.mean.unwrap_or(f64::NAN)).chain(self.accuracies.iter().copied());
+        numbers.flat_map(f64::to_le_bytes).collect()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        if saved.is_empty() || !saved.len().is_multiple_of(8) || saved.len() > 8 * (EPOCHS + 2) {
+            return Err(foreign());
+        }
+        let number = |bytes: &[u8]| bytes.try_into().map(f64::from_le_bytes).unwrap_or(f64::NAN);
+        let mut numbers = saved.chunks_exact(8).map(number);
+        self.mean = numbers.next().filter(|mean| !mean.is_nan());
+        self.accuracies = numbers.collect();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_are_as_likely_as_their_weights() {
+        let weights = [1.0, 0.0, 3.0, 6.0];
+        let mut counts = [0u32; 4];
+        for id in multinomial(weights.iter().copied(), 100_000, &mut Rng::new(1, 0, "test")) {
+            counts[id as usize] += 1;
+        }
+        assert_eq!((counts[1], counts.iter().sum::<u32>()), (0, 100_000));
+        // Standard deviations of 95, 145 and 155.
+        assert!(counts[0].abs_diff(10_000) < 475 && counts[2].abs_diff(30_000) < 725, "{counts:?}");
+        assert!(counts[3].abs_diff(60_000) < 775, "{counts:?}");
+    }
+
+    #[test]
+    fn a_steep_fall_and_accuracy_that_stands_still_make_it_shuffle() {
+        let mut pads = Pads::new(Setup::new(10, 0), Score::Rank);
+        assert!(!pads.falls_back(Some(10.0), None));
+        assert!(!pads.falls_back(Some(8.0), Some(0.5)));
+        assert!(pads.falls_back(Some(6.0), Some(0.6)), "6 is less than four fifths of 8");
+        assert!(!pads.falls_back(Some(6.0), Some(0.7)));
+        assert!(pads.falls_back(Some(6.0), Some(0.5)), "no gain over three epochs");
+        assert!(!pads.falls_back(Some(6.0), Some(0.8)));
+    }
+}

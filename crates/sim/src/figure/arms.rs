@@ -1,0 +1,72 @@
+//! The runs of a figure: labelled pairs, some with packages, some on another storage.
+
+use hotset_core::{Result, bytes::Amount};
+
+use super::Studio;
+use crate::grid;
+use crate::outcome::Mean;
+use crate::replay::{self, Job, PACKAGE};
+use crate::timeline::Storage;
+
+/// One run of a figure.
+#[derive(Debug, Clone)]
+pub(crate) struct Arm {
+    pub(crate) label: String,
+    pair: String,
+    cache: String,
+    packages: bool,
+    storage: Option<Storage>,
+}
+
+impl Arm {
+    pub(crate) fn new(label: &str, pair: &str, cache: &str) -> Self {
+        let (label, pair, cache) = (label.to_owned(), pair.to_owned(), cache.to_owned());
+        Self { label, pair, cache, packages: false, storage: None }
+    }
+
+    /// The same with packages.
+    pub(crate) fn packed(mut self) -> Self {
+        self.packages = true;
+        self
+    }
+
+    /// The same on another storage.
+    pub(crate) fn on(mut self, storage: Storage) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+}
+
+/// Runs that were made, in the order of their arms.
+pub(crate) struct Arms {
+    pub(crate) labels: Vec<String>,
+    pub(crate) means: Vec<Mean>,
+}
+
+impl Arms {
+    pub(crate) fn run(studio: &Studio<'_>, arms: &[Arm]) -> Result<Self> {
+        let one = |arm: &Arm| {
+            let mut world = studio.world.clone();
+            world.packages = arm.packages.then_some(world.packages.unwrap_or(PACKAGE));
+            world.storage = arm.storage.unwrap_or(world.storage);
+            let amount: Amount = arm.cache.parse()?;
+            replay::run(&world, &Job::new(&arm.pair.parse()?, arm.cache.clone(), amount, 0)?)
+        };
+        let all = arms.len();
+        let outcomes = grid::each(arms, studio.threads, one, |done| (studio.progress)(done, all))?;
+        Ok(Self {
+            labels: arms.iter().map(|arm| arm.label.clone()).collect(),
+            means: outcomes.iter().map(|outcome| Mean::of(outcome, 0)).collect(),
+        })
+    }
+
+    /// How much longer run `other` takes than run `index`.
+    pub(crate) fn speedup(&self, index: usize, other: usize) -> f64 {
+        self.means[other].seconds / self.means[index].seconds
+    }
+
+    /// How much longer run `other` waits for data than run `index`.
+    pub(crate) fn less_wait(&self, index: usize, other: usize) -> f64 {
+        self.means[other].wait / self.means[index].wait
+    }
+}

@@ -1,0 +1,80 @@
+//! When an epoch's reads that belong to no slot are made: before it, or spread over it.
+//!
+//! What is re-evaluated is read before the epoch. What the packer reads and writes goes beside the plan's own
+//! reads, evenly over the slots; writing takes the same way as reading. Sizes are the means of what was
+//! counted.
+
+use hotset_core::counters::Counters;
+
+/// See the module's head.
+pub(crate) struct Pace {
+    other: (u64, u64),
+    /// Requests of the packer: how many of which bytes, reads and writes.
+    work: [(u64, u64); 2],
+    slots: u64,
+    done: u64,
+}
+
+impl Pace {
+    /// Of an epoch of `slots` that was just begun, and what was counted of it so far.
+    pub(crate) fn new(counters: &Counters, slots: usize) -> Self {
+        let mean = |bytes: u64, count: u64| bytes.checked_div(count).unwrap_or(0);
+        let written = counters.storage_requests - counters.other_reads - counters.pack_reads;
+        Self {
+            other: (
+                counters.other_reads,
+                mean(counters.storage_bytes - counters.pack_bytes_read, counters.other_reads),
+            ),
+            work: [
+                (counters.pack_reads, mean(counters.pack_bytes_read, counters.pack_reads)),
+                (written, mean(counters.pack_bytes_written, written)),
+            ],
+            slots: slots as u64,
+            done: 0,
+        }
+    }
+
+    /// The bytes of each read for the evaluation before the epoch.
+    pub(crate) fn evaluation(&self) -> impl Iterator<Item = u64> + use<> {
+        let (count, bytes) = self.other;
+        (0..count).map(move |_| bytes)
+    }
+
+    /// The bytes of each request that the packer makes before `slot`.
+    pub(crate) fn work(&mut self, slot: usize) -> impl Iterator<Item = u64> + use<> {
+        let [(reads, read), (writes, written)] = self.work;
+        let all = u128::from(reads + writes);
+        let until = (all * (slot as u128 + 1) / u128::from(self.slots.max(1))) as u64;
+        let from = std::mem::replace(&mut self.done, until);
+        (from..until).map(move |at| if at < reads { read } else { written })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_packers_requests_are_spread_over_the_epoch_and_none_is_left() {
+        let counters = Counters {
+            other_reads: 3,
+            storage_bytes: 3 * 50 + 40 * 100,
+            storage_requests: 3 + 40 + 2,
+            pack_reads: 40,
+            pack_bytes_read: 4000,
+            pack_bytes_written: 8000,
+            ..Counters::default()
+        };
+        let mut pace = Pace::new(&counters, 10);
+        assert_eq!(pace.evaluation().collect::<Vec<_>>(), [50, 50, 50]);
+        let each: Vec<Vec<u64>> = (0..10).map(|slot| pace.work(slot).collect()).collect();
+        assert!(each.iter().all(|requests| (4..=5).contains(&requests.len())), "{each:?}");
+        assert_eq!(each.concat().iter().sum::<u64>(), 4000 + 8000);
+    }
+
+    #[test]
+    fn an_epoch_without_packing_makes_no_requests() {
+        let mut pace = Pace::new(&Counters::default(), 0);
+        assert_eq!((pace.evaluation().count(), pace.work(0).count()), (0, 0));
+    }
+}

@@ -1,0 +1,222 @@
+//! One run: a strategy and a policy over all epochs of a trace.
+//!
+//! Plans, decisions and counts are those of [`hotset_core::run::Run`], which the server goes by too. Here the
+//! losses come from the trace, and every request is timed. Reports of a batch reach the run when deciding is
+//! as far ahead of training as the trainer reads ahead; only policies that take scores at once can tell.
+//!
+//! For a policy that needs the future the run is made twice: first with `minio`, for its plans.
+
+use std::sync::Arc;
+
+use hotset_core::run::{Config, Decided, Inputs, Outcome as Cost, Run};
+use hotset_core::sampling::{Event, Plan, Reevaluation};
+use hotset_core::{Error, Id, Result, policy, sampling};
+
+use crate::outcome::{Epoch, Outcome};
+use crate::pace::Pace;
+use crate::timeline::Timeline;
+pub use crate::world::{Job, PACKAGE, World};
+
+/// Replays one run.
+pub fn run(world: &World, job: &Job) -> Result<Outcome> {
+    let capacity = job.amount.of(world.bytes);
+    let mut notes = Vec::new();
+    let offline = policy::find(&job.policy.name)?.offline;
+    let packages = world.packages.filter(|_| !offline);
+    let config = job.config(world, capacity, packages)?;
+    let epochs = if offline {
+        let blind =
+            Config { policy: policy::find("minio")?, policy_values: Default::default(), ..config.clone() };
+        let mut plans = Vec::new();
+        Replay::new(world, Run::new(blind)?).epochs(|plan| {
+            plans.push(Arc::clone(plan));
+            Ok(())
+        })?;
+        let mut run = Run::new(config)?;
+        run.foresee(&plans);
+        let mut foreseen = plans.iter();
+        Replay::new(world, run).epochs(|plan| match foreseen.next() {
+            Some(other) if other == plan => Ok(()),
+            _ => Err(Error::invalid(format!(
+                "policy `{}` must know every plan beforehand, but `{}` plans by who is resident: run it with \
+                 another policy",
+                job.policy, job.strategy
+            ))),
+        })?
+    } else {
+        let run = Run::new(config)?;
+        if packages.is_some() && run.policy().takes_packages() && !run.packs() {
+            notes.push(format!(
+                "`{}`+`{}` at {} has no packages: two are more than a quarter of the cache, or the strategy \
+                 reports no losses",
+                job.strategy, job.policy, job.cache
+            ));
+        }
+        Replay::new(world, run).epochs(|_| Ok(()))?
+    };
+    if epochs.iter().any(|epoch| epoch.counters.planned == 0) {
+        notes.push(format!("some epochs serve nothing: `ranks` is {} for few samples", world.compute.ranks));
+    }
+    Ok(Outcome {
+        strategy: job.strategy.to_string(),
+        policy: job.policy.to_string(),
+        cache: job.cache.clone(),
+        capacity,
+        seed: job.seed,
+        samples: world.samples(),
+        bytes: world.bytes,
+        epochs,
+        notes,
+    })
+}
+
+/// A run on its way.
+struct Replay<'a> {
+    world: &'a World,
+    run: Run,
+    timeline: Timeline,
+    /// When each package of this epoch was there.
+    arrived: Vec<u64>,
+    ids: Vec<Id>,
+    losses: Vec<f32>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(world: &'a World, run: Run) -> Self {
+        let timeline = Timeline::new(world.storage, world.compute);
+        Self { world, run, timeline, arrived: Vec::new(), ids: Vec::new(), losses: Vec::new() }
+    }
+
+    /// All epochs; `planned` sees each plan before it is decided.
+    fn epochs(&mut self, mut planned: impl FnMut(&Arc<Plan>) -> Result<()>) -> Result<Vec<Epoch>> {
+        let mut epochs = Vec::with_capacity(self.world.epochs());
+        for epoch in 0..self.world.epochs() as u64 {
+            if let Some(before) = epoch.checked_sub(1) {
+                self.run.close(before);
+            }
+            let reevaluation = self.run.reevaluation(epoch);
+            self.timeline.begin_epoch(reevaluation == Reevaluation::Nothing);
+            let reevaluated = self.reevaluate(epoch, &reevaluation);
+            let inputs = Inputs {
+                reevaluated: reevaluated.as_deref(),
+                accuracy: None,
+                rates: Some(self.world.rates()),
+            };
+            let plan = self.run.begin(epoch, &inputs);
+            planned(&plan)?;
+            epochs.push(self.epoch(&plan, reevaluated.map_or(0, |losses| losses.len())));
+        }
+        Ok(epochs)
+    }
+
+    /// The losses of those asked for under the model at the end of the epoch before: the trace's re-evaluated
+    /// ones, or where there are none those at which they will be trained.
+    fn reevaluate(&self, epoch: u64, reevaluation: &Reevaluation) -> Option<Vec<(Id, f32)>> {
+        let row = match &self.world.reevaluated {
+            Some(trace) => trace.row(epoch.saturating_sub(1) as usize),
+            None => self.world.trace.row(epoch as usize),
+        };
+        let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
+        match reevaluation {
+            Reevaluation::Nothing => None,
+            Reevaluation::Set(ids) => Some(ids.iter().copied().filter_map(of).collect()),
+            Reevaluation::All => Some((0..row.len() as Id).filter_map(of).collect()),
+        }
+    }
+
+    fn epoch(&mut self, plan: &Plan, evaluated: usize) -> Epoch {
+        let mut pace = Pace::new(self.run.counters(), plan.len());
+        if evaluated > 0 {
+            self.timeline.evaluate(pace.evaluation(), evaluated);
+        }
+        self.arrived.clear();
+        let (batch, world) = (self.world.compute.batch, plan.world() as usize);
+        let mut events = plan.events().iter().peekable();
+        let mut trained = 0;
+        while let Some(decided) = self.run.decide() {
+            while let Some((_, event)) = events.next_if(|(at, _)| *at as usize <= decided.slot) {
+                self.load(*event);
+            }
+            pace.work(decided.slot).for_each(|bytes| {
+                self.timeline.request(bytes);
+            });
+            let ready = self.ready(&decided);
+            self.timeline.serve(ready, plan.weight(decided.slot) > 0.0);
+            if (decided.slot + 1) % (batch * world) == 0 {
+                let decided = (decided.slot + 1) / (batch * world);
+                while trained + self.world.compute.prefetch < decided {
+                    self.report(plan, trained);
+                    trained += 1;
+                }
+            }
+        }
+        while trained * batch < plan.rank_len() {
+            self.report(plan, trained);
+            trained += 1;
+        }
+        let time = self.timeline.end_epoch();
+        let mut counters = self.run.counters().clone();
+        (counters.late, counters.waits) = (time.late, time.waits.clone());
+        // What is not a number in a trace was not trained, and what has weight 0 is not: neither was reported.
+        counters.rejected_scores = 0;
+        Epoch { counters, time }
+    }
+
+    fn load(&mut self, event: Event) {
+        let (Event::Load(package), Some(packages)) = (event, self.run.packages()) else { return };
+        let at = package as usize;
+        if self.arrived.len() <= at {
+            self.arrived.resize(at + 1, 0);
+        }
+        self.arrived[at] = self.timeline.request(packages.bytes(package));
+    }
+
+    /// When the sample of a slot is there.
+    fn ready(&mut self, decided: &Decided) -> u64 {
+        match decided.outcome {
+            Cost::Hit => 0,
+            Cost::Single => self.timeline.request(self.world.sizes.size(decided.id)),
+            Cost::Packed => {
+                let package = self.run.packages().and_then(|packages| packages.of(decided.id));
+                package.and_then(|package| self.arrived.get(package as usize).copied()).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Reports the batch `step` of every rank.
+    fn report(&mut self, plan: &Plan, step: usize) {
+        let row = self.world.trace.row(plan.epoch() as usize);
+        let from = step * self.world.compute.batch;
+        let until = (from + self.world.compute.batch).min(plan.rank_len());
+        for rank in 0..plan.world() {
+            self.ids.clear();
+            self.losses.clear();
+            for position in from..until {
+                let slot = plan.slot(rank, position);
+                let id = plan.ids()[slot];
+                self.ids.push(id);
+                self.losses.push(if plan.weight(slot) > 0.0 { row[id as usize] } else { f32::NAN });
+            }
+            self.run.report(plan.epoch(), plan.rank_len(), from, &self.ids, &self.losses);
+        }
+    }
+}
+
+impl Job {
+    fn config(&self, world: &World, capacity: u64, package: Option<u64>) -> Result<Config> {
+        let (strategy, policy) = (sampling::find(&self.strategy.name)?, policy::find(&self.policy.name)?);
+        Ok(Config {
+            strategy,
+            strategy_values: strategy.values(self.strategy.texts())?,
+            policy,
+            policy_values: policy.values(self.policy.texts())?,
+            sizes: Arc::clone(&world.sizes),
+            capacity,
+            seed: self.seed,
+            epochs: Some(world.epochs() as u64),
+            world: world.compute.ranks,
+            pad: world.pad,
+            package,
+        })
+    }
+}
