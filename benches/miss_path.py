@@ -2,8 +2,8 @@
 
 The store is local files behind a throttle that answers every read after a fixed latency and works on a fixed
 number of requests at a time, so its own limit is known: requests / latency. Nothing is kept (`cache=0`), so
-every serving is a read. Counts are asserted: each sample read once, none hit, and, looked at every 20 ms, never
-more reads in flight than set.
+every serving is a read. Counts are asserted: each sample read once, none hit, and never more reads in flight
+than set, looked at every 20 ms.
 
     python benches/miss_path.py                  # 5 ms, 64 requests
     python benches/miss_path.py --repeat 5 --samples 64000
