@@ -117,9 +117,12 @@ impl<'a> Replay<'a> {
             None => self.world.trace.row(epoch as usize),
         };
         let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
+        // What is left of a loss once the part that no model learns is taken off says what is worth training.
+        let irreducible = self.world.irreducible.as_ref().map(|trace| trace.row(0));
+        let reduced = |(id, loss): (Id, f32)| (id, loss - irreducible.map_or(0.0, |row| row[id as usize]));
         match reevaluation {
             Reevaluation::Nothing => None,
-            Reevaluation::Set(ids) => Some(ids.iter().copied().filter_map(of).collect()),
+            Reevaluation::Set(ids) => Some(ids.iter().copied().filter_map(of).map(reduced).collect()),
             Reevaluation::All => Some((0..row.len() as Id).filter_map(of).collect()),
         }
     }

@@ -20,6 +20,8 @@ pub struct World {
     pub trace: Arc<Trace>,
     /// The losses under the model at the end of each epoch, if they are known.
     pub reevaluated: Option<Arc<Trace>>,
+    /// The loss of each sample that no model gets rid of, which `hybrid` subtracts, if it is known: one row.
+    pub irreducible: Option<Arc<Trace>>,
     /// The size of every sample.
     pub sizes: Arc<dyn Sizes>,
     /// The bytes of all samples together.
@@ -69,12 +71,29 @@ impl World {
             bytes: sizes::total(&*sizes),
             trace: Arc::new(trace),
             reevaluated: reevaluated.map(Arc::new),
+            irreducible: None,
             sizes,
             storage: Storage { latency: 0.005, bandwidth: None, concurrency: 16 },
             compute: Compute { seconds_a_batch: 0.030, batch: 256, prefetch: 12, ranks: 1 },
             pad: false,
             packages: None,
         })
+    }
+
+    /// The same, with the loss of each sample that no model gets rid of.
+    pub fn with_irreducible(mut self, irreducible: Option<Trace>) -> Result<Self> {
+        if let Some(given) = &irreducible
+            && (given.epochs(), given.samples()) != (1, self.trace.samples())
+        {
+            return Err(Error::invalid(format!(
+                "the irreducible losses are an array of [{}, {}]: give one row of [1, {}], a loss for each sample",
+                given.epochs(),
+                given.samples(),
+                self.trace.samples()
+            )));
+        }
+        self.irreducible = irreducible.map(Arc::new);
+        Ok(self)
     }
 
     /// How many samples there are.

@@ -134,3 +134,21 @@ fn unknown_names_and_settings_are_answered_with_those_there_are() {
     assert!(job("iis[fractoin=0.5]").contains("`fraction`"));
     assert!(job("iis[fraction=2]").contains("fraction"));
 }
+
+#[test]
+fn irreducible_losses_change_what_hybrid_selects_and_a_wrong_shape_is_refused() {
+    let losses: Vec<f32> = (0..12 * 40).map(|cell| ((cell * 7919) % 101) as f32 / 10.0).collect();
+    let plain = world(40, losses, equal(40));
+    let wrong = plain.clone().with_irreducible(Some(Trace::new(20, vec![0.0; 40]).unwrap()));
+    assert!(wrong.err().unwrap().message.contains("[1, 40]"));
+    let hard: Vec<f32> = (0..40).map(|id| if id % 2 == 0 { 9.0 } else { 0.0 }).collect();
+    let reduced = plain.clone().with_irreducible(Some(Trace::new(40, hard).unwrap())).unwrap();
+    let reads = |world: &World| {
+        let pair = "hybrid[warmup_max=2,s_share=1]+impact".parse().unwrap();
+        let job = Job::new(&pair, "50%", "50%".parse().unwrap(), 3).unwrap();
+        let outcome = replay::run(world, &job).unwrap();
+        outcome.epochs.iter().map(|epoch| epoch.counters.storage_reads).collect::<Vec<_>>()
+    };
+    assert_eq!(reads(&plain), reads(&plain), "the same twice");
+    assert_ne!(reads(&plain), reads(&reduced));
+}

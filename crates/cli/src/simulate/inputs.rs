@@ -30,6 +30,10 @@ pub(super) struct Inputs {
     /// re-evaluate; without it they see the losses at which samples are trained
     #[arg(long, value_name = "NAME", default_value = "reeval")]
     reevaluated: String,
+    /// The array of [1, ids] with the loss of each sample that no model gets rid of, which `hybrid` subtracts from
+    /// what it re-evaluates
+    #[arg(long, value_name = "NAME", default_value = "irreducible")]
+    irreducible: String,
     /// Replay the first epochs alone [default: all]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -84,7 +88,10 @@ impl Inputs {
             },
         };
         let epochs = self.epochs.unwrap_or(trace.epochs());
-        World::new(name, trace.shortened(epochs), reevaluated.map(|trace| trace.shortened(epochs)), sizes)
+        let reevaluated = reevaluated.map(|trace| trace.shortened(epochs));
+        let irreducible = self.trace.as_ref().map(|path| Trace::open_if_there(path, &self.irreducible));
+        World::new(name, trace.shortened(epochs), reevaluated, sizes)?
+            .with_irreducible(irreducible.transpose()?.flatten())
     }
 
     fn losses(&self) -> Result<(String, Trace, Option<Trace>)> {

@@ -7,7 +7,8 @@
 //! training, so these losses only *reorder* the IVs that the samples of S have. Then it selects as `iis` does.
 //!
 //! Differs from the paper: the paper cites RHO-LOSS for the selection but describes no holdout model; here it
-//! is `iis`. S is bounded in bytes.
+//! is `iis`. Whoever has losses of a holdout model subtracts them from the re-evaluated ones (`irreducible`). S is
+//! bounded in bytes.
 
 use std::sync::Arc;
 
