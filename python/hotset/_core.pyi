@@ -32,6 +32,7 @@ class Client:
         expect: str = ...,
         label: str = ...,
         root: str = ...,
+        select: Sequence[int] = ...,
         wait: float,
     ) -> dict[str, Any]:
         """The fields of `DatasetOpened`, as a dict.
@@ -117,6 +118,7 @@ class Catalog:
         progress: Callable[[str, int], None] | None = None,
         label: str = ...,
         root: str = ...,
+        select: Sequence[int] = ...,
     ) -> Self: ...
     def __len__(self) -> int: ...
     def info(self) -> dict[str, Any]:

@@ -7,12 +7,13 @@ and no thread: it can be forked, pickled to spawned workers and used from severa
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from . import deadline
 from .errors import Error, InvalidError
@@ -113,6 +114,23 @@ class Dataset(Base):
         if self._closed:
             raise InvalidError("the dataset was closed")
         return self._source
+
+    def select(self, ids: Iterable[SupportsIndex]) -> Self:
+        """The samples `ids` as a dataset of its own, for splits: in that order, with ids from 0.
+
+        It has this dataset's settings and a cache of its own, of the same share. Each id may come once.
+        """
+        chosen = [self._judged(index) & SAMPLE_MASK for index in ids]
+        if not chosen:
+            raise InvalidError("`ids` is empty: a dataset needs a sample")
+        part = copy.copy(self)
+        # What was looked up for the whole is not the part's.
+        for name in ("samples", "targets"):
+            part.__dict__.pop(name, None)
+        part._closed = False
+        part._source = self.source.select(chosen)
+        weakref.finalize(part, _dropped.append, (os.getpid(), part._source)).atexit = False
+        return part
 
     def key(self, index: SupportsIndex) -> str:
         """The name of a sample's file, below the dataset's place."""

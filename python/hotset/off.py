@@ -71,6 +71,9 @@ class Direct:
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
         return self._listed().describe(first, count)
 
+    def select(self, ids: Sequence[int]) -> Direct:
+        return Direct(self._listing.select(ids), progress=None)
+
     def stats(self) -> dict[str, Any]:
         """Nothing is counted past the server."""
         return {}
@@ -92,6 +95,7 @@ class Direct:
                 storage_options=self._listing.storage_options,
                 label=self._listing.label,
                 root=self._listing.root,
+                select=self._listing.selected or (),
                 progress=progress,
             )
             if self._catalog is not None and native.info()["dataset"] != self._catalog.dataset:

@@ -48,6 +48,7 @@ class Served:
         deadline = Deadline(wait)
         self.job = job.new(name, listing.place, settings)
         self._listing = listing
+        self._named = name
         self._cache = cache
         self._wait = wait
         self._scheme = KEPT
@@ -68,6 +69,16 @@ class Served:
     def name(self) -> str:
         """What the job is called on the server now."""
         return self.job.planned(self._plans) if self._scheme.planned else self.job.name
+
+    def select(self, ids: Sequence[int]) -> Served:
+        return Served(
+            self._listing.select(ids),
+            cache=self._cache,
+            name=self._named,
+            wait=self._wait,
+            settings=Settings.read(),
+            progress=None,
+        )
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
         # The job so far is left first, so that the server's memory is not asked for twice.
@@ -169,6 +180,7 @@ class Served:
                 storage_options=listing.storage_options,
                 label=listing.label,
                 root=listing.root,
+                select=listing.selected or (),
                 progress=progress,
                 expect=expect,
                 wait=left,

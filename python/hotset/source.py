@@ -6,8 +6,9 @@ Two answer: `served.Served` through a server, `off.Direct` past every server.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,13 @@ class Listing:
     """Where labels are, for shards and manifests."""
     root: str = ""
     """Where a manifest's keys lie."""
+    selected: array[int] | None = None
+    """The samples that are taken of it, by their ids in the whole; all without it."""
+
+    def select(self, ids: Sequence[int]) -> Listing:
+        """The samples `ids` of it; ids of a selection are those it has given its samples."""
+        chosen = ids if self.selected is None else [self.selected[number] for number in ids]
+        return replace(self, selected=array("I", chosen))
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,9 @@ class Source(Protocol):
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Scores of samples as trained; `upto` slots of this rank were reported, these included."""
+
+    def select(self, ids: Sequence[int]) -> Source:
+        """Answers for a part of the samples, as a dataset of its own."""
 
     def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...

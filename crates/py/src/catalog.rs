@@ -35,7 +35,7 @@ impl Catalog {
 impl Catalog {
     #[new]
     #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None,
-        label=String::new(), root=String::new()))]
+        label=String::new(), root=String::new(), select=Vec::new()))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn new(
         py: Python<'_>,
@@ -46,6 +46,7 @@ impl Catalog {
         progress: Option<Py<PyAny>>,
         label: String,
         root: String,
+        select: Vec<u32>,
     ) -> PyResult<Self> {
         let layout = layout.parse().map_err(|error| raised(py, error))?;
         let storage_options = storage_options.unwrap_or_default();
@@ -66,7 +67,13 @@ impl Catalog {
         });
         match exception {
             Some(exception) => Err(exception),
-            None => Ok(Self { opened: outcome.map_err(|error| raised(py, error))? }),
+            None => {
+                let opened = outcome.and_then(|opened| match select.as_slice() {
+                    [] => Ok(opened),
+                    ids => opened.select(ids),
+                });
+                Ok(Self { opened: opened.map_err(|error| raised(py, error))? })
+            }
         }
     }
 

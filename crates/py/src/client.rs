@@ -51,7 +51,7 @@ impl Client {
 
     /// The fields of `DatasetOpened`, as a dict.
     #[pyo3(signature = (place, *, layout, extensions=Vec::new(), storage_options=None, progress=None, expect=String::new(),
-        label=String::new(), root=String::new(), wait))]
+        label=String::new(), root=String::new(), select=Vec::new(), wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_dataset<'py>(
         &self,
@@ -64,10 +64,12 @@ impl Client {
         expect: String,
         label: String,
         root: String,
+        select: Vec<u32>,
         wait: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
         let storage_options = storage_options.unwrap_or_default();
-        let request = proto::OpenDataset { place, layout, extensions, storage_options, expect, label, root };
+        let request =
+            proto::OpenDataset { place, layout, extensions, storage_options, expect, label, root, select };
         let opened = reporting(py, progress, |tick, progress| {
             self.inner.open_dataset(request, wait.0, tick, progress)
         })?;

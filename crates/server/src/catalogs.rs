@@ -50,7 +50,10 @@ impl Catalogs {
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }
-        let opened = open(&request, self.listings.as_deref(), progress)?;
+        let mut opened = open(&request, self.listings.as_deref(), progress)?;
+        if !asked.select.is_empty() {
+            opened = opened.select(&asked.select)?;
+        }
         if !asked.expect.is_empty() && asked.expect != opened.identity {
             return Err(Error::changed(format!(
                 "`{}` no longer holds the dataset this job has opened: open the dataset again",

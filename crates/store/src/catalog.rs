@@ -12,6 +12,7 @@
 //! of that shard.
 
 mod builder;
+mod select;
 
 use blake3::Hasher;
 use hotset_core::Id;

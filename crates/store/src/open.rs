@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blake3::Hasher;
-use hotset_core::Result;
+use hotset_core::{Id, Result};
 
 use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
@@ -40,6 +40,7 @@ pub struct Request {
 }
 
 /// A dataset that is open.
+#[derive(Clone)]
 pub struct Opened {
     /// What its samples are.
     pub catalog: Arc<Catalog>,
@@ -52,6 +53,18 @@ pub struct Opened {
     /// Names the dataset on a server: a hash of its catalog, the versions of its files, its canonical place
     /// and its storage options. A dataset that was written in place has another one.
     pub identity: String,
+}
+
+impl Opened {
+    /// A part of it, as a dataset of its own.
+    pub fn select(&self, ids: &[Id]) -> Result<Self> {
+        let catalog = self.catalog.select(ids)?;
+        let mut hasher = Hasher::new();
+        // The samples and their order are in the catalog's own name.
+        hasher.update(self.identity.as_bytes()).update(catalog.identity().as_bytes());
+        let identity = hex(&hasher);
+        Ok(Self { catalog: Arc::new(catalog), identity, ..self.clone() })
+    }
 }
 
 /// Opens a dataset. Listings are kept in the directory `listings`, if there is one; `progress` hears now and
