@@ -213,8 +213,8 @@ pub trait Policy: Send {
     fn capacity(&self) -> u64;
     /// Changes the capacity, and appends whoever leaves for it to `evicted`.
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>);
-    /// Calls `each` with every resident, in an order in which asking an empty policy for them restores this
-    /// one.
+    /// Calls `each` with every resident, in an order in which asking an empty policy for them restores this one
+    /// as far as residents tell: what a policy knows beside them (counts, draws, scores) is lost.
     fn residents(&self, each: &mut dyn FnMut(Id));
 
     /// A plan begins: every slot decided from now on is its, and is decided with its keys.
