@@ -6,11 +6,16 @@
 //! id: it takes the earliest slot of that id that its rank has not been served. Slots of one id are chained,
 //! so that both questions, which slot does this request take and when is this id due next, cost the number
 //! of times the plan repeats that one id.
+//!
+//! A plan may have events for its policy between slots; the schedule knows which come next, and which packages
+//! they speak of.
 
 use std::sync::Arc;
 
 use crate::Id;
-use crate::sampling::Plan;
+use crate::packages::Packages;
+use crate::policy::Begin;
+use crate::sampling::{Event, Plan};
 
 const NONE: u32 = u32::MAX;
 
@@ -21,6 +26,8 @@ pub enum State {
     Ahead,
     /// In the window; its sample needs no read.
     Hit,
+    /// In the window; its bytes come in a package.
+    Packed,
     /// In the window; its sample is read.
     Single,
     /// In the window; the policy keeps its sample, but the bytes are lost and are read again.
@@ -36,7 +43,7 @@ pub enum State {
 impl State {
     /// Whether a slot is in the window and nobody has asked for it yet.
     pub fn waits(self) -> bool {
-        matches!(self, Self::Hit | Self::Single | Self::Refill)
+        matches!(self, Self::Hit | Self::Packed | Self::Single | Self::Refill)
     }
 }
 
@@ -55,6 +62,12 @@ pub struct Schedule {
     ranks: Vec<Rank>,
     restored: bool,
     generation: u64,
+    /// The packages that its plan was made from, and the bytes of one.
+    packages: Option<(Arc<Packages>, u64)>,
+    /// The event that comes next.
+    event: usize,
+    /// Whether its policy was told that it begins.
+    told: bool,
 }
 
 /// One rank's way through an epoch.
@@ -94,7 +107,17 @@ impl Schedule {
             ranks,
             restored: false,
             generation: 0,
+            packages: None,
+            event: 0,
+            told: false,
         }
+    }
+
+    /// The same, with the packages that its plan was made from and the bytes of one.
+    #[must_use]
+    pub fn with_packages(mut self, packages: Option<(Arc<Packages>, u64)>) -> Self {
+        self.packages = packages;
+        self
     }
 
     /// A plan that another server had begun to carry out, with the states of the slots it had decided.
@@ -108,7 +131,42 @@ impl Schedule {
             }
         }
         schedule.restored = true;
+        schedule.told = schedule.frontier > 0;
+        let passed = |&&(slot, _): &&(u32, Event)| (slot as usize) < schedule.frontier;
+        schedule.event = schedule.plan.events().iter().take_while(passed).count();
         schedule
+    }
+
+    /// What its policy is told of it before its first slot, and whether it was told.
+    pub fn begins(&self) -> (Begin<'_>, bool) {
+        let begin = Begin {
+            epoch: self.plan.epoch(),
+            keys: self.plan.keys(),
+            package: self.packages.as_ref().map(|(_, bytes)| *bytes),
+            selected: (self.plan.selected_high(), self.plan.len() as u64),
+        };
+        (begin, self.told)
+    }
+
+    /// Notes that its policy was told, and of its events those before `event`.
+    pub fn set_told(&mut self, event: usize) {
+        (self.told, self.event) = (true, event);
+    }
+
+    /// The event of that number, if it comes before `slot` is decided.
+    pub fn event(&self, number: usize, slot: usize) -> Option<Event> {
+        let (at, event) = self.plan.events().get(number)?;
+        (*at as usize <= slot).then_some(*event)
+    }
+
+    /// The number of the event that comes next.
+    pub fn next_event(&self) -> usize {
+        self.event
+    }
+
+    /// The packages that its plan was made from.
+    pub fn packages(&self) -> Option<&Arc<Packages>> {
+        self.packages.as_ref().map(|(packages, _)| packages)
     }
 
     /// Notes that whoever had begun it is gone.
@@ -341,7 +399,7 @@ impl Schedule {
                     continue;
                 }
                 State::Ahead | State::Again => {}
-                was @ (State::Hit | State::Single | State::Refill) => decided.push((slot, was)),
+                was @ (State::Hit | State::Packed | State::Single | State::Refill) => decided.push((slot, was)),
             }
             count += 1;
             self.finish(slot);

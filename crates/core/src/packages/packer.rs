@@ -6,12 +6,16 @@
 //! still, the worst package first; together at most a twentieth of the dataset's bytes. Samples of 64 KiB or
 //! more are never packed: a read of their own is as good.
 //!
+//! Whoever is chosen is packed in the order in which the plan serves it, which is random, and those that the plan
+//! does not serve come last: so bytes are taken as they pass, and few packages are being filled at a time.
+//!
 //! Differs from the paper: what lies in no package comes first, since otherwise some samples would wait for
 //! tens of epochs; and there is a bound on how much is packed.
 
 use super::Packages;
 use crate::importance::Keys;
 use crate::policy::Sizes;
+use crate::sampling::Plan;
 use crate::{Id, Rng};
 
 /// Samples of this many bytes are never packed.
@@ -45,22 +49,21 @@ impl Packer {
         self.bytes
     }
 
-    /// What is packed during `epoch`, from the keys of its plan. `substituted` are ids that were selected
-    /// in the last plan and not served.
+    /// What is packed during `epoch`, while `plan` is carried out, which was made from `keys`.
     pub fn choose(
         &self,
         epoch: u64,
         packages: &Packages,
         keys: &Keys,
         sizes: &dyn Sizes,
-        substituted: &[Id],
+        plan: &Plan,
     ) -> Packing {
         let samples = packages.samples() as Id;
         let fits = |id: Id| !keys.is_high(id) && sizes.size(id) < LARGE;
         let mut rng = Rng::new(self.seed, epoch, "packer");
         let loose = |id: &Id| packages.of(*id).is_none() && fits(*id);
         let mut first: Vec<Id> =
-            substituted.iter().copied().filter(|id| *id < samples && loose(id)).collect();
+            plan.unserved().iter().copied().filter(|id| *id < samples && loose(id)).collect();
         rng.shuffle(&mut first);
         let mut ids = first.clone();
         first.sort_unstable();
@@ -81,7 +84,13 @@ impl Packer {
             let fitting = ids.iter().take_while(within).count();
             ids.truncate(fitting);
         }
-        self.cut(&ids, sizes, begins)
+        let mut slots = vec![u32::MAX; packages.samples()];
+        for (slot, &id) in (0u32..).zip(plan.ids()) {
+            let first = &mut slots[id as usize];
+            *first = slot.min(*first);
+        }
+        ids.sort_by_key(|id| slots[*id as usize]);
+        self.cut(&ids, sizes)
     }
 
     /// The L-samples of worn packages, the worst package first.
@@ -100,17 +109,16 @@ impl Packer {
         members.filter(|id| fits(*id)).collect()
     }
 
-    /// Cuts ids into packages. What makes no whole package waits, unless `all` must be packed: then packages
-    /// are of equal bytes and a little larger.
-    fn cut(&self, ids: &[Id], sizes: &dyn Sizes, all: bool) -> Packing {
+    /// Cuts ids into as many packages as they fill, of equal bytes and a little larger than need be. Nothing if
+    /// they fill none.
+    fn cut(&self, ids: &[Id], sizes: &dyn Sizes) -> Packing {
         let mut rest: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
         let mut count = rest / self.bytes;
         let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
         for &id in ids {
-            let target = if all { rest.div_ceil(count.max(1)) } else { self.bytes };
             open.push(id);
             bytes += sizes.size(id);
-            if count > 0 && bytes >= target {
+            if count > 0 && bytes >= rest.div_ceil(count) {
                 packing.push(std::mem::take(&mut open));
                 (rest, count) = (rest - bytes, count - 1);
                 bytes = 0;
@@ -124,6 +132,7 @@ impl Packer {
 mod tests {
     use super::*;
     use crate::importance::Ranking;
+    use crate::sampling::Drawn;
 
     const SAMPLES: usize = 4_000;
 
@@ -132,13 +141,19 @@ mod tests {
         Keys::new(values, &ranking, &vec![100u64; SAMPLES], 80_000)
     }
 
+    /// A plan that serves `ids`, and not the others that were selected.
+    fn plan(ids: &[Id], unserved: &[Id]) -> Plan {
+        let drawn = Drawn { ids: ids.to_vec(), unserved: unserved.to_vec(), ..Drawn::default() };
+        Plan::cut(1, 1, false, drawn)
+    }
+
     fn rising() -> Keys {
         keys((0..SAMPLES).map(|id| id as f32).collect())
     }
 
     fn packed(keys: &Keys) -> (Packer, Packages) {
         let (packer, mut packages) = (Packer::new(10_000, 80_000, 3).unwrap(), Packages::new(SAMPLES));
-        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &[]) {
+        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &plan(&[], &[])) {
             packages.add(&ids, &vec![100u64; SAMPLES]);
         }
         (packer, packages)
@@ -157,7 +172,7 @@ mod tests {
         let (packer, packages) = packed(&rising());
         // Everything that was hard is easy now, and the other way round.
         let turned = keys((0..SAMPLES).map(|id| (SAMPLES - id) as f32).collect());
-        let packing = packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &[3_990, 3_991, 5]);
+        let packing = packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]));
         let mut first: Vec<Id> = packing[0][..2].to_vec();
         first.sort_unstable();
         assert_eq!(first, [3_990, 3_991], "5 lies in a package already");
@@ -172,10 +187,20 @@ mod tests {
         let mut values: Vec<f32> = (0..SAMPLES).map(|id| id as f32).collect();
         worst[..60].iter().chain(&worse[..40]).for_each(|&id| values[id as usize] = 1e6);
         let high = keys(values);
-        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &[]).concat();
+        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &plan(&[], &[])).concat();
         let place = |id: Id| ids.iter().position(|other| *other == id);
         let (first, second) = (place(worst[99]), place(worse[99]));
         assert!(first.is_some() && second.is_some() && first < second);
+    }
+
+    #[test]
+    fn whoever_the_plan_serves_is_packed_in_its_order_and_the_others_after() {
+        let packer = Packer::new(10_000, 80_000, 3).unwrap();
+        let order = [900, 17, 2_500, 3];
+        let packing =
+            packer.choose(1, &Packages::new(SAMPLES), &rising(), &vec![100u64; SAMPLES], &plan(&order, &[]));
+        assert_eq!(packing[0][..4], order);
+        assert_eq!(packing.concat().len(), 3_200);
     }
 
     #[test]
@@ -184,6 +209,6 @@ mod tests {
         let sizes = vec![LARGE; 10];
         let keys = Keys::new(vec![1.0; 10], &Ranking::of(&[1.0; 10], 0, 0), &sizes, LARGE * 8);
         let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
-        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &[]).is_empty());
+        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &plan(&[], &[])).is_empty());
     }
 }

@@ -13,13 +13,11 @@ use crate::sampling::Plan;
 pub(super) struct Tally {
     sizes: Arc<dyn Sizes>,
     counters: Counters,
-    /// Ids that were selected in this plan and are not served.
-    substituted: Vec<Id>,
 }
 
 impl Tally {
     pub(super) fn new(sizes: Arc<dyn Sizes>) -> Self {
-        Self { sizes, counters: Counters::default(), substituted: Vec::new() }
+        Self { sizes, counters: Counters::default() }
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -30,18 +28,12 @@ impl Tally {
         &mut self.counters
     }
 
-    /// Who was selected in the plan before and not served.
-    pub(super) fn substituted(&self) -> &[Id] {
-        &self.substituted
-    }
-
     pub(super) fn begin(&mut self) {
         self.counters = Counters::default();
     }
 
     pub(super) fn plan(&mut self, plan: &Plan) {
         self.counters.planned = plan.len() as u64;
-        self.substituted = plan.unserved().to_vec();
     }
 
     /// A sample is read for no serving.

@@ -3,9 +3,10 @@
 //! Packages chosen when a plan begins are written during its epoch. A sample that passes through memory in
 //! that epoch, because the plan serves it or it is resident, costs the packer no read; every other one does.
 
+use super::Planner;
 use crate::bits::Bits;
 use crate::counters::Counters;
-use crate::packages::{Packages, Packing};
+use crate::packages::Packing;
 use crate::policy::{Policy, Sizes};
 use crate::sampling::Plan;
 
@@ -43,9 +44,9 @@ impl Work {
     }
 
     /// What was written is complete.
-    pub(super) fn complete(&mut self, packages: &mut Packages, sizes: &dyn Sizes) {
+    pub(super) fn complete(&mut self, planner: &mut Planner) {
         for ids in std::mem::take(&mut self.packing) {
-            packages.add(&ids, sizes);
+            planner.packed(&ids);
         }
     }
 }

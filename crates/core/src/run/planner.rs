@@ -1,0 +1,277 @@
+//! Makes a job's plans, one after the other: its strategy, what was reported to it, and what is packed.
+//!
+//! A plan takes as long as its dataset is large, so a server keeps the planner apart from everything that
+//! requests need, and hands it what it must know of the cache: who is resident, how large the L region is.
+//!
+//! A plan that was made and will not be served (training starts over, or comes with other ranks) is taken back:
+//! the planner remembers how its strategy stood before the last plan, and makes the same one again when it is
+//! asked for the same epoch.
+
+use std::sync::Arc;
+
+use super::{Config, Inputs};
+use crate::importance::{Report, SLICE, Score, Table, cut};
+use crate::packages::{Packages, Packer, Packing};
+use crate::sampling::{self, Draw, Plan, Reevaluation, Residents, Strategy};
+use crate::{Error, Id, Result};
+
+/// A plan, and what carrying it out needs.
+pub struct Made {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// The packages that it was made from, and the bytes of one.
+    pub packages: Option<(Arc<Packages>, u64)>,
+    /// What is packed while it is carried out.
+    pub packing: Packing,
+}
+
+/// What a plan may know of the cache.
+#[derive(Default)]
+pub struct Sight {
+    /// Who is resident, where [`Planner::looks_at_residents`].
+    pub residents: Option<Residents>,
+    /// The bytes of the L region.
+    pub low: u64,
+}
+
+/// The plan made last: its epoch, the ranks it was cut over, whom it left out.
+pub type Last = (u64, u32, Vec<Id>);
+
+/// How the planner stood before it made a plan.
+#[derive(Clone)]
+struct Before {
+    epoch: u64,
+    strategy: Vec<u8>,
+    last: Option<Last>,
+}
+
+/// See the module's head.
+pub struct Planner {
+    config: Config,
+    strategy: Box<dyn Strategy>,
+    table: Table,
+    last: Option<Last>,
+    before: Option<Before>,
+    /// The newest epoch that is over.
+    closed: Option<u64>,
+    packages: Option<Arc<Packages>>,
+    packer: Option<Packer>,
+}
+
+impl Planner {
+    /// Before its first plan. `packs` is whether the policy has a region for packages.
+    pub fn new(config: Config, packs: bool) -> Self {
+        let samples = config.sizes.len();
+        let strategy = (config.strategy.build)(sampling::Setup {
+            samples,
+            seed: config.seed,
+            sizes: Arc::clone(&config.sizes),
+            capacity: config.capacity,
+            epochs: config.epochs,
+            values: config.strategy_values.clone(),
+        });
+        let packer = config
+            .package
+            .filter(|_| packs && strategy.needs_losses())
+            .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
+        Self {
+            packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
+            table: Table::new(samples),
+            last: None,
+            before: None,
+            closed: None,
+            config,
+            strategy,
+            packer,
+        }
+    }
+
+    /// The strategy.
+    pub fn strategy(&self) -> &dyn Strategy {
+        &*self.strategy
+    }
+
+    /// What was reported.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether packages are made. They are not without a place for them, with a policy that has no region
+    /// for them, with a strategy that needs no losses, and where two of them are more than a quarter of the
+    /// cache.
+    pub fn packs(&self) -> bool {
+        self.packer.is_some()
+    }
+
+    /// The packages that are complete.
+    pub fn packages(&self) -> Option<&Arc<Packages>> {
+        self.packages.as_ref()
+    }
+
+    /// A package of these ids is complete; its number.
+    pub fn packed(&mut self, ids: &[Id]) -> Option<u32> {
+        let packages = Arc::make_mut(self.packages.as_mut()?);
+        Some(packages.add(ids, &*self.config.sizes))
+    }
+
+    /// A package was lost: the next plan does without it.
+    pub fn lost(&mut self, package: u32) {
+        if let Some(packages) = &mut self.packages {
+            Arc::make_mut(packages).remove(package);
+        }
+    }
+
+    /// Whether a plan needs to know who is resident.
+    pub fn looks_at_residents(&self) -> bool {
+        self.strategy.looks_at_residents(self.packages.is_some())
+    }
+
+    /// `epoch` is over: all its reports are in. Said twice it changes nothing.
+    pub fn close(&mut self, epoch: u64) {
+        if self.closed.is_none_or(|closed| closed < epoch) {
+            self.closed = Some(epoch);
+            self.strategy.close(epoch, &self.table);
+        }
+    }
+
+    /// Whose losses under the current model the plan of `epoch` needs; asked once the epoch before is closed.
+    pub fn reevaluation(&self, epoch: u64) -> Reevaluation {
+        self.strategy.reevaluates(epoch)
+    }
+
+    /// Makes the plan of `epoch` for `world` ranks.
+    pub fn plan(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, sight: &Sight) -> Made {
+        self.step_back(epoch);
+        let pad = self.config.pad || self.strategy.pads();
+        let package = self.packer.as_ref().map(|packer| {
+            self.packages.as_ref().map_or(0, |packages| packages.largest()).max(packer.package_bytes())
+        });
+        let buffer = package.map_or(0, |bytes| sight.low.max(2 * bytes));
+        let carried = match &self.last {
+            // A padded plan leaves nobody out.
+            _ if pad => Some(&[][..]),
+            Some((last, over, left_out)) if *last + 1 == epoch && *over == world => Some(left_out.as_slice()),
+            _ => None,
+        };
+        let drawn = self.strategy.draw(&Draw {
+            epoch,
+            world,
+            carried,
+            importance: Some(&self.table),
+            reevaluated: inputs.reevaluated,
+            accuracy: inputs.accuracy,
+            rates: inputs.rates,
+            residents: sight.residents.as_ref(),
+            packages: self.packages.as_deref().map(|packages| (packages, buffer)),
+        });
+        let plan = Plan::cut(epoch, world, pad, drawn);
+        self.last = Some((epoch, world, plan.left_out().to_vec()));
+        let plan = if self.strategy.pads() { plan.with_silent_padding() } else { plan };
+        // The plan is made: what came late in the epoch before counts from now on.
+        self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
+        while self.table.settle() {}
+        let packing = self.packing(epoch, &plan);
+        Made { plan: Arc::new(plan), packages: self.packages.clone().zip(package), packing }
+    }
+
+    fn packing(&self, epoch: u64, plan: &Plan) -> Packing {
+        match (&self.packer, &self.packages, plan.keys()) {
+            (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 => {
+                packer.choose(epoch, packages, keys, &*self.config.sizes, plan)
+            }
+            _ => Packing::new(),
+        }
+    }
+
+    /// Remembers how it stands before the plan of `epoch`, or goes back to how it stood.
+    fn step_back(&mut self, epoch: u64) {
+        match self.before.take() {
+            Some(before) if before.epoch == epoch => {
+                // The table stands as it is: what was reported meanwhile is newer than the plan that is made again.
+                if self.strategy.restore(&before.strategy).is_ok() {
+                    self.last.clone_from(&before.last);
+                }
+                self.before = Some(before);
+            }
+            _ => {
+                self.before =
+                    Some(Before { epoch, strategy: self.strategy.save(), last: self.last.clone() });
+            }
+        }
+    }
+
+    /// The scores that this planner's strategy makes of one mini-batch's losses.
+    pub fn score(&self) -> Score {
+        self.strategy.score()
+    }
+
+    /// Takes reports, at most [`SLICE`]; how many. The caller goes on with the others.
+    pub fn report(&mut self, reports: &[Report]) -> usize {
+        self.table.apply(reports)
+    }
+
+    /// All that plans are made from, so that a planner of the same configuration goes on the same. Packages are
+    /// not part of it: they say themselves what they hold.
+    pub fn save(&self) -> Saved {
+        Saved {
+            table: self.table.save(),
+            strategy: self.strategy.save(),
+            last: self.last.clone(),
+            closed: self.closed,
+        }
+    }
+
+    /// Takes what [`Self::save`] gave.
+    pub fn restore(&mut self, saved: &Saved) -> Result<()> {
+        let samples = self.config.sizes.len();
+        let foreign = || Error::invalid("the state does not fit the dataset");
+        self.table = if saved.table.is_empty() {
+            Table::new(samples)
+        } else {
+            Table::restore(samples, &saved.table).ok_or_else(foreign)?
+        };
+        let inside = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < samples);
+        if saved.last.as_ref().is_some_and(|(_, world, left_out)| *world == 0 || !inside(left_out)) {
+            return Err(foreign());
+        }
+        self.strategy.restore(&saved.strategy)?;
+        (self.last, self.closed) = (saved.last.clone(), saved.closed);
+        Ok(())
+    }
+}
+
+/// What [`Planner::save`] gives.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Saved {
+    /// The table of reports; empty where nothing was reported.
+    pub table: Vec<u8>,
+    /// The strategy's own.
+    pub strategy: Vec<u8>,
+    /// The last plan's epoch, world and left-out ids.
+    pub last: Option<Last>,
+    /// The newest epoch that is over.
+    pub closed: Option<u64>,
+}
+
+/// The reports of one mini-batch: the slots `position..` of a rank that has `rank_len` of them in `epoch`.
+pub fn reports(epoch: u64, rank_len: usize, position: usize, ids: &[Id], scores: &[f32]) -> Vec<Report> {
+    let late = cut(rank_len);
+    (position..)
+        .zip(ids.iter().zip(scores))
+        .map(|(position, (&id, &value))| Report {
+            id,
+            value,
+            epoch: u32::try_from(epoch).unwrap_or(u32::MAX),
+            step: u32::try_from(position).unwrap_or(u32::MAX),
+            late: position >= late,
+        })
+        .collect()
+}
+
+/// Calls `each` with the valid scores of a mini-batch, at most [`SLICE`] at a time, for a policy that takes them
+/// at once.
+pub fn valid_scores(ids: &[Id], scores: &[f32], mut each: impl FnMut(&[(Id, f32)])) {
+    let valid: Vec<(Id, f32)> =
+        ids.iter().copied().zip(scores.iter().copied()).filter(|(_, score)| !score.is_nan()).collect();
+    valid.chunks(SLICE).for_each(&mut each);
+}
