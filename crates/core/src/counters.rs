@@ -52,6 +52,10 @@ pub struct Counters {
     pub reported: u64,
     /// Scores refused: not a number, infinite or negative.
     pub rejected_scores: u64,
+    /// Plans that were made without waiting longer for a rank that had not come or not reported.
+    pub overdue: u64,
+    /// Packages that were found torn, damaged, foreign or gone, and were dropped.
+    pub packages_lost: u64,
     /// How long each rank's batches waited, by rank.
     pub waits: Vec<Waits>,
 }
@@ -82,6 +86,8 @@ impl Counters {
             pack_reads,
             pack_bytes_read,
             pack_bytes_written,
+            overdue,
+            packages_lost,
             waits,
         } = other;
         self.planned += planned;
@@ -106,6 +112,8 @@ impl Counters {
         self.pack_reads += pack_reads;
         self.pack_bytes_read += pack_bytes_read;
         self.pack_bytes_written += pack_bytes_written;
+        self.overdue += overdue;
+        self.packages_lost += packages_lost;
         for (rank, waits) in waits.iter().enumerate() {
             self.waits_of(rank as u32).merge(waits);
         }

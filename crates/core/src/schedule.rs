@@ -137,6 +137,18 @@ impl Schedule {
         schedule
     }
 
+    /// The same order carried out by another number of ranks, none of which has begun it. What was decided stays
+    /// decided.
+    #[must_use]
+    pub fn recut(self, world: u32) -> Self {
+        let plan = Arc::new(self.plan.recut(world));
+        let samples = self.first.len();
+        let decided = self.frontier.min(plan.len());
+        let states = self.states.into_iter().take(decided);
+        let (event, told, generation) = (self.event, self.told, self.generation);
+        Self { event, told, generation, packages: self.packages, ..Self::restored(plan, samples, states) }
+    }
+
     /// What its policy is told of it before its first slot, and whether it was told.
     pub fn begins(&self) -> (Begin<'_>, bool) {
         let begin = Begin {
@@ -218,6 +230,12 @@ impl Schedule {
             self.frontier += 1;
         }
         (self.frontier < self.states.len()).then_some(self.frontier)
+    }
+
+    /// Whether every slot was decided, or belongs to a rank that has left.
+    pub fn is_decided(&self) -> bool {
+        let mut rest = self.states.iter().enumerate().skip(self.frontier);
+        rest.all(|(slot, state)| *state == State::Done || self.ranks[slot % self.ranks.len()].closed)
     }
 
     /// Notes what was decided of the slot that [`Self::next_undecided`] gave.
@@ -369,13 +387,16 @@ impl Schedule {
 
     /// Leaves behind every decided slot that nobody waits for; those slots.
     pub fn abandon_outstanding(&mut self) -> Vec<(usize, State)> {
-        let held = |&slot: &usize| self.states[slot].waits();
-        let slots: Vec<usize> = (0..self.frontier).filter(held).collect();
-        let states = slots.iter().map(|&slot| (slot, self.states[slot])).collect();
-        for slot in slots {
-            self.finish(slot);
-        }
-        states
+        self.abandon_from(0)
+    }
+
+    /// Leaves behind every decided slot from `slot` on that nobody waits for; those slots.
+    pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, State)> {
+        let held = |slot: &usize| self.states[*slot].waits();
+        let slots: Vec<(usize, State)> =
+            (slot..self.frontier).filter(held).map(|slot| (slot, self.states[slot])).collect();
+        slots.iter().for_each(|&(slot, _)| self.finish(slot));
+        slots
     }
 
     /// Bytes on the heap.

@@ -1,5 +1,6 @@
 //! What an engine is made from, and what is asked of it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hotset_core::bytes::Amount;
@@ -17,6 +18,8 @@ pub struct Config {
     pub retries: u32,
     /// How long a job whose last reader has gone is kept.
     pub linger: Duration,
+    /// How long a plan waits for ranks that have not come or not reported, from the first that came.
+    pub patience: Duration,
 }
 
 /// What a job asks for when it is opened.
@@ -38,7 +41,20 @@ pub struct JobRequest {
     pub prefetch: bool,
     /// Repeat samples rather than leave a remainder out.
     pub pad: bool,
+    /// Settings of the strategy, by name.
+    pub strategy_settings: BTreeMap<String, String>,
+    /// Settings of the policy, by name.
+    pub policy_settings: BTreeMap<String, String>,
+    /// How many epochs the run has, if that is known.
+    pub epochs: Option<u64>,
+    /// Where its packages lie; `None` for none.
+    pub packages: Option<String>,
+    /// The least bytes of a package.
+    pub package_bytes: u64,
 }
+
+/// The least bytes of a package, unless a job asks for more.
+pub const PACKAGE_BYTES: u64 = 1 << 20;
 
 /// What a job was given.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,13 +19,14 @@ impl State {
     /// Decides a job's next slot, and queues its read if `fetch`. False when there is nothing to decide, or
     /// when its read found no room: then the slot is decided all the same, and is read when it is asked for.
     pub(crate) fn decide(&mut self, serial: u64, fetch: bool) -> Result<bool> {
-        let mut evicted = Vec::new();
+        let (mut loads, mut evicted) = (Vec::new(), Vec::new());
         let Some(job) = self.jobs.get_mut(&serial) else { return Ok(false) };
-        let Some(decided) = job.decide(&mut evicted) else { return Ok(false) };
-        let (dataset, id) = (job.dataset, decided.id);
+        let Some(step) = job.decide(&mut loads, &mut evicted) else { return Ok(false) };
+        let (dataset, id) = (job.dataset, step.id);
         let waits = job.waits_for(id);
-        for id in evicted {
-            self.keep(dataset, id, false);
+        self.reconcile(serial, &evicted);
+        for package in loads {
+            self.load(serial, step.epoch, package, fetch)?;
         }
         let present = self.object(dataset, id);
         // See the module's head: who else keeps or reads it shares it, what lingers of our own does not.
@@ -33,25 +34,22 @@ impl State {
             let others = self.pending.get(&key).is_some_and(|pending| pending.payer.job != serial);
             self.objects[key as usize].keepers > 0 || (others && !waits)
         });
-        let hit = match decided.verdict {
+        let hit = match step.verdict {
             Verdict::Hit | Verdict::Packed => present.is_some(),
             Verdict::Admitted | Verdict::Bypassed => shared,
         };
-        let outcome = match (hit, decided.verdict) {
+        let outcome = match (hit, step.verdict) {
+            (true, Verdict::Packed) => Slot::Packed,
             (true, _) => Slot::Hit,
-            (false, Verdict::Hit) => Slot::Refill,
-            (false, _) => Slot::Single,
+            (false, Verdict::Hit | Verdict::Packed) => Slot::Refill,
+            (false, Verdict::Admitted | Verdict::Bypassed) => Slot::Single,
         };
+        self.reconcile(serial, &[id]);
         let mut room = true;
-        if hit {
-            if decided.verdict == Verdict::Admitted {
-                self.keep(dataset, id, true);
-            }
-        } else if fetch {
-            let payer = Payer { job: serial, epoch: Some(decided.epoch) };
+        if !hit && fetch {
+            let payer = Payer { job: serial, epoch: Some(step.epoch), other: false };
             room = self.read(dataset, id, payer, false, None)?.is_some();
-        }
-        if !hit && !fetch {
+        } else if !hit {
             self.detach(dataset, id);
         }
         let size = self.datasets[dataset as usize].catalog.size(id);
@@ -60,11 +58,30 @@ impl State {
         }
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.window += size;
-            if let Some(schedule) = job.schedules.get_mut(&decided.epoch) {
-                schedule.decide(decided.slot, outcome);
+            if let Some(schedule) = job.schedules.get_mut(&step.epoch) {
+                schedule.decide(step.slot, outcome);
             }
         }
         Ok(room)
+    }
+
+    /// Brings over to objects whom a job's policy keeps now, of those that may have come or gone.
+    pub(crate) fn reconcile(&mut self, serial: u64, ids: &[Id]) {
+        for &id in ids {
+            let Some(job) = self.jobs.get_mut(&serial) else { return };
+            let (dataset, now) = (job.dataset, job.policy.contains(id));
+            if now == job.kept.contains(id) {
+                continue;
+            }
+            if now {
+                job.kept.insert(id);
+                job.residents += 1;
+            } else {
+                job.kept.remove(id);
+                job.residents -= 1;
+            }
+            self.keep(dataset, id, now);
+        }
     }
 
     /// Lets go of slots that were decided and will not be served.
@@ -98,8 +115,8 @@ impl State {
             }
             let Some((_, _, id)) = job.peek() else { return false };
             let (dataset, window) = (job.dataset, job.window);
-            // An earlier slot of the same sample is still to be served: its bytes come first.
-            if job.waits_for(id) {
+            // An earlier slot of the same sample is still to be served, and may need other bytes than this one.
+            if job.waits_for(id) && !job.policy.contains(id) {
                 return false;
             }
             let book = &self.datasets[dataset as usize];

@@ -14,12 +14,13 @@ use hotset_store::{Catalog, Opened};
 
 use crate::config::Config;
 use crate::gather::{Gathered, Wanted};
+use crate::planning::look_ahead;
 use crate::reads;
 use crate::state::{Session, State};
 use crate::waiter::{Grant, Item, Waiter};
 
 /// How often a waiting reader looks whether its client still lives.
-const LOOK_UP: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// What all of an engine's threads see.
 pub(crate) struct Shared {
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) work: Condvar,
     /// Memory was freed.
     room: Condvar,
+    /// A plan was made, a rank has come, or something was reported.
+    pub(crate) planned: Condvar,
     pub(crate) stopping: AtomicBool,
     pub(crate) retries: u32,
 }
@@ -56,6 +59,7 @@ impl Engine {
                 state: Mutex::new(State::new(config)),
                 work: Condvar::new(),
                 room: Condvar::new(),
+                planned: Condvar::new(),
                 stopping: AtomicBool::new(false),
                 retries,
             }),
@@ -130,9 +134,37 @@ impl Engine {
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
+        self.get(session, job, rank, (indices, None), wait, alive)
+    }
+
+    /// The same for samples that are re-evaluated before `epoch`: their reads are counted as `other_reads` of that
+    /// epoch, and nothing as served.
+    #[allow(clippy::too_many_arguments, reason = "one request's whole context")]
+    pub fn get_reevaluated(
+        &self,
+        session: SessionId,
+        job: &str,
+        rank: u32,
+        indices: &[u64],
+        epoch: u64,
+        wait: Duration,
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<Grant> {
+        self.get(session, job, rank, (indices, Some(epoch)), wait, alive)
+    }
+
+    fn get(
+        &self,
+        session: SessionId,
+        job: &str,
+        rank: u32,
+        (indices, reevaluation): (&[u64], Option<u64>),
+        wait: Duration,
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<Grant> {
         let began = Instant::now();
         let mut state = self.shared.lock();
-        let wanted = state.wanted(job, rank, indices)?;
+        let wanted = state.wanted(job, rank, indices, reevaluation)?;
         while state.catch_up(&wanted)? {
             drop(state);
             std::thread::yield_now();
@@ -243,8 +275,15 @@ impl Engine {
     ) -> Result<Grant> {
         let grant = state.grant(session.0, wanted.job, items, late)?;
         if let Some(job) = state.jobs.get_mut(&wanted.job) {
-            let epoch = items.first().and_then(Item::epoch);
-            job.counters(epoch).waits_of(wanted.rank).add(began.elapsed().as_secs_f64());
+            let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
+            let waited = now.saturating_duration_since(began);
+            if wanted.reevaluation.is_none() {
+                job.counters(epoch).waits_of(wanted.rank).add(waited.as_secs_f64());
+            }
+            if let Some(epoch) = epoch {
+                let waited = if late > 0 { waited } else { Duration::ZERO };
+                job.pace(epoch).served(session.0, items.len(), waited, now);
+            }
         }
         pump(&self.shared, state, wanted.job);
         Ok(grant)
@@ -264,42 +303,6 @@ impl Engine {
         reads::wake(&self.shared, &mut state);
     }
 
-    /// Takes scores of samples as they were trained: how many were accepted and how many refused.
-    pub fn report(&self, job: &str, epoch: u64, ids: &[u32], scores: &[f32]) -> Result<(u64, u64)> {
-        if ids.len() != scores.len() {
-            return Err(Error::invalid(format!(
-                "{} ids came with {} scores: report one score for each sample",
-                ids.len(),
-                scores.len()
-            )));
-        }
-        let (mut accepted, mut rejected) = (0, 0);
-        for (ids, scores) in ids.chunks(SCORES).zip(scores.chunks(SCORES)) {
-            let mut state = self.shared.lock();
-            let serial = state.job(job)?;
-            let dataset = state.jobs[&serial].dataset;
-            let samples = state.datasets[dataset as usize].catalog.len();
-            let Some(job) = state.jobs.get_mut(&serial) else { continue };
-            if job.scores.is_empty() {
-                job.scores = vec![f32::NAN; samples];
-            }
-            let (before, refused) = (accepted, rejected);
-            for (&id, &score) in ids.iter().zip(scores) {
-                match job.scores.get_mut(id as usize) {
-                    Some(place) if score.is_finite() && score >= 0.0 => {
-                        *place = score;
-                        accepted += 1;
-                    }
-                    _ => rejected += 1,
-                }
-            }
-            let counters = job.counters(Some(epoch));
-            counters.reported += accepted - before;
-            counters.rejected_scores += rejected - refused;
-        }
-        Ok((accepted, rejected))
-    }
-
     /// Ends all waiting; readers that wait get an error, threads end by themselves.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
@@ -310,6 +313,7 @@ impl Engine {
         }
         self.shared.work.notify_all();
         self.shared.room.notify_all();
+        self.shared.planned.notify_all();
     }
 }
 
@@ -319,15 +323,13 @@ pub(crate) fn pump<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>
         let more = state.pump(job);
         reads::wake(shared, &mut state);
         if !more {
+            look_ahead(shared, &mut state, job);
             return;
         }
         drop(state);
         state = shared.lock();
     }
 }
-
-/// Scores applied in one hold of the lock.
-const SCORES: usize = 4096;
 
 impl State {
     /// What to say of a batch that did not arrive in time.

@@ -1,24 +1,26 @@
 //! Beginning and leaving epochs.
 //!
-//! A plan takes as long as its dataset is large, so it is made outside the lock: by whoever begins an epoch
-//! that is not planned yet, and by a thread of its own for the epoch after, so that prefetch crosses the
-//! epoch's edge. A trainer that begins an epoch leaves its others; a reader that joins one after a restart
-//! changes nothing, except that epochs the server before had under way are closed behind it.
+//! A plan takes as long as its dataset is large, so it is made outside the lock ([`crate::planning`]): by
+//! whoever begins an epoch that is not planned yet, and by a thread of its own for the epoch after, so that
+//! prefetch crosses the epoch's edge. A trainer that begins an epoch leaves its others; a reader that joins one
+//! after a restart changes nothing, except that epochs the server before had under way are closed behind it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use hotset_core::sampling::Plan;
-use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Kind, Result};
 
-use crate::engine::{Engine, Shared, pump};
+use crate::engine::{Engine, LOOK_UP, pump};
 use crate::gather::MOST_RANKS;
-use crate::job::{Job, Planner, prepare};
+use crate::job::Job;
+use crate::planning::make;
 use crate::state::State;
 
 impl Engine {
     /// Begins an epoch for a rank: the plan, all ranks' parts in it. A trainer begins it over if its rank
-    /// had begun it; a reader that joins enters it as it stands.
+    /// had begun it; a reader that joins enters it as it stands. A plan that needs what other ranks report waits
+    /// for them, but not for long.
     pub fn begin_epoch(
         &self,
         job: &str,
@@ -27,85 +29,88 @@ impl Engine {
         start: u64,
         join: bool,
     ) -> Result<Arc<Plan>> {
-        if world == 0 || world > MOST_RANKS || rank >= world {
-            return Err(Error::invalid(format!(
-                "rank {rank} of {world} is impossible: `rank` lies between 0 and `world` - 1, `world` between \
-                 1 and {MOST_RANKS}"
-            )));
-        }
-        if epoch > hotset_core::id::LAST_EPOCH {
-            return Err(Error::invalid(format!(
-                "epoch {epoch} is too large: the last is {}",
-                hotset_core::id::LAST_EPOCH
-            )));
-        }
+        check_rank(rank, world)?;
+        check_epoch(epoch)?;
         let mut state = self.shared.lock();
         let serial = state.job(job)?;
-        let (planner, samples) = state.planner(serial)?;
-        if state.needs_plan(serial, epoch, world, join)? {
-            drop(state);
-            let schedule = prepare(&planner, epoch, world, samples);
-            state = self.shared.lock();
-            if state.needs_plan(serial, epoch, world, join)? {
-                state.insert_schedule(serial, epoch, schedule);
+        state.check_planned(serial)?;
+        if !join {
+            state.arrive(serial, epoch, rank);
+            self.shared.planned.notify_all();
+        }
+        while state.needs_plan(serial, epoch, world, join)? {
+            let patience = state.config.patience;
+            let Some(book) = state.jobs.get_mut(&serial) else { continue };
+            let gathered = join || book.is_gathered(epoch, false);
+            let late = book.gathering.since.is_some_and(|since| since.elapsed() >= patience);
+            if book.planning.is_none() && (gathered || late) {
+                if !gathered {
+                    book.counters(Some(epoch)).overdue += 1;
+                    tracing::warn!(job, epoch, "planned without all ranks: one has not come or not reported");
+                }
+                book.planning = Some(epoch);
+                drop(state);
+                state = make(&self.shared, serial, epoch, world);
+                continue;
             }
+            if state.stopping {
+                return Err(Error::unavailable("the server is stopping"));
+            }
+            let (back, _) =
+                self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            state = back;
         }
         let plan = state.enter(serial, epoch, (rank, world), start, join)?;
-        let next = epoch + 1;
-        // Another world's plan of the next epoch is settled when that epoch begins.
-        let ahead = state.jobs.get(&serial).is_some_and(|job| job.request.prefetch)
-            && state.needs_plan(serial, next, world, true).unwrap_or(false);
         pump(&self.shared, state, serial);
-        if ahead {
-            plan_ahead(&self.shared, serial, next, world, samples, planner);
-        }
         Ok(plan)
     }
 }
 
-/// Plans the epoch after the one that began, and reads on into it.
-fn plan_ahead(
-    shared: &Arc<Shared>,
-    job: u64,
-    epoch: u64,
-    world: u32,
-    samples: usize,
-    planner: Arc<Mutex<Planner>>,
-) {
-    let shared = Arc::clone(shared);
-    let work = move || {
-        let schedule = prepare(&planner, epoch, world, samples);
-        let mut state = shared.lock();
-        if state.stopping || !state.needs_plan(job, epoch, world, true).unwrap_or(false) {
-            return;
-        }
-        state.insert_schedule(job, epoch, schedule);
-        pump(&shared, state, job);
-    };
-    if let Err(error) = std::thread::Builder::new().name("hotset-plan".into()).spawn(work) {
-        tracing::warn!(%error, "cannot plan the next epoch ahead");
+pub(crate) fn check_rank(rank: u32, world: u32) -> Result<()> {
+    if world == 0 || world > MOST_RANKS || rank >= world {
+        return Err(Error::invalid(format!(
+            "rank {rank} of {world} is impossible: `rank` lies between 0 and `world` - 1, `world` between 1 \
+             and {MOST_RANKS}"
+        )));
     }
+    Ok(())
+}
+
+pub(crate) fn check_epoch(epoch: u64) -> Result<()> {
+    if epoch > hotset_core::id::LAST_EPOCH {
+        return Err(Error::invalid(format!(
+            "epoch {epoch} is too large: the last is {}",
+            hotset_core::id::LAST_EPOCH
+        )));
+    }
+    Ok(())
 }
 
 impl State {
-    fn planner(&self, serial: u64) -> Result<(Arc<Mutex<Planner>>, usize)> {
+    pub(crate) fn check_planned(&self, serial: u64) -> Result<()> {
         let job = &self.jobs[&serial];
-        let planner = job.planner.clone().ok_or_else(|| {
-            Error::invalid(format!("job `{}` has no strategy: open it with one", job.request.job))
-        })?;
-        Ok((planner, self.datasets[job.dataset as usize].catalog.len()))
+        if job.mind.is_none() {
+            return Err(Error::invalid(format!(
+                "job `{}` has no strategy: open it with one",
+                job.request.job
+            )));
+        }
+        Ok(())
     }
 
-    fn insert_schedule(&mut self, serial: u64, epoch: u64, mut schedule: Schedule) {
-        schedule.set_generation(self.next_serial());
-        if let Some(job) = self.jobs.get_mut(&serial) {
-            job.schedules.insert(epoch, schedule);
+    /// Notes that a rank asks for an epoch, and so has left those before.
+    pub(crate) fn arrive(&mut self, serial: u64, epoch: u64, rank: u32) {
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        job.arrived.insert(rank, epoch);
+        if job.gathering.epoch != epoch || job.gathering.since.is_none() {
+            job.gathering =
+                crate::job::Gathering { epoch, since: Some(Instant::now()), ..Default::default() };
         }
     }
 
-    /// Whether an epoch has no plan for this world yet. A plan for another world goes if nobody has begun it, or
-    /// if those who had are gone and a trainer comes with another number of ranks.
-    fn needs_plan(&mut self, serial: u64, epoch: u64, world: u32, join: bool) -> Result<bool> {
+    /// Whether an epoch has no plan for this world yet. A plan for another world goes if nobody has begun it; if
+    /// those who had are gone and a trainer comes with another number of ranks, its order is cut anew.
+    pub(crate) fn needs_plan(&mut self, serial: u64, epoch: u64, world: u32, join: bool) -> Result<bool> {
         let Some(job) = self.jobs.get(&serial) else {
             return Err(Error::new(Kind::Lost, "the job was closed meanwhile"));
         };
@@ -120,10 +125,28 @@ impl State {
                     schedule.plan().world()
                 )))
             }
+            Some(schedule) if schedule.begun() => {
+                self.recut(serial, epoch, world);
+                Ok(false)
+            }
             Some(_) => {
                 self.drop_schedule(serial, epoch);
                 Ok(true)
             }
+        }
+    }
+
+    /// Cuts the order of an epoch that others had begun over another number of ranks.
+    fn recut(&mut self, serial: u64, epoch: u64, world: u32) {
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let Some(mut schedule) = job.schedules.remove(&epoch) else { return };
+        let kept = schedule.plan().recut(world).len();
+        let cut_off = schedule.abandon_from(kept);
+        job.schedules.insert(epoch, schedule);
+        self.abandon(serial, epoch, 0, &cut_off);
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        if let Some(schedule) = job.schedules.remove(&epoch) {
+            job.insert(epoch, schedule.recut(world));
         }
     }
 
@@ -146,7 +169,9 @@ impl State {
         let anew = !schedule.begun();
         let mut left = Vec::new();
         let fresh = schedule.begin(rank, start, &mut left);
-        if !fresh && !join && (schedule.served(rank) > 0 || start > 0 || schedule.is_restored()) {
+        // A restored one may have slots that were served and not trained, whoever begins it.
+        let over = !fresh && (schedule.served(rank) > 0 || start > 0);
+        if !join && (over || schedule.is_restored()) {
             schedule.begin_again(rank, start, &mut left);
             if world == 1 {
                 job.forget(epoch);

@@ -5,7 +5,6 @@
 //! slot and holds its object; reads that were not made ahead are queued. *Grant*: when every object is
 //! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
 
-use hotset_core::policy::Verdict;
 use hotset_core::schedule::State as Slot;
 use hotset_core::{Error, Id, Index, Kind, Result};
 
@@ -29,6 +28,8 @@ pub(crate) struct Wanted {
     pub(crate) job: u64,
     pub(crate) rank: u32,
     pub(crate) samples: Vec<(Option<u64>, Id)>,
+    /// The epoch before which they are re-evaluated.
+    pub(crate) reevaluation: Option<u64>,
 }
 
 /// What gathering came to.
@@ -41,7 +42,13 @@ pub(crate) enum Gathered {
 
 impl State {
     /// Checks a request's job and indices.
-    pub(crate) fn wanted(&self, job: &str, rank: u32, indices: &[u64]) -> Result<Wanted> {
+    pub(crate) fn wanted(
+        &self,
+        job: &str,
+        rank: u32,
+        indices: &[u64],
+        reevaluation: Option<u64>,
+    ) -> Result<Wanted> {
         if rank >= MOST_RANKS {
             return Err(Error::invalid(format!("rank {rank} is impossible: `rank` lies below {MOST_RANKS}")));
         }
@@ -57,10 +64,10 @@ impl State {
                     samples.saturating_sub(1)
                 )));
             }
-            Ok((index.epoch, index.sample as Id))
+            Ok((index.epoch.filter(|_| reevaluation.is_none()), index.sample as Id))
         };
         let samples = indices.iter().map(check).collect::<Result<_>>()?;
-        Ok(Wanted { job: serial, rank, samples })
+        Ok(Wanted { job: serial, rank, samples, reevaluation })
     }
 
     pub(crate) fn job(&self, name: &str) -> Result<u64> {
@@ -107,7 +114,7 @@ impl State {
     fn slot_of(&self, wanted: &Wanted, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
         let Some(epoch) = epoch else { return Ok(None) };
         let Some(job) = self.jobs.get(&wanted.job) else { return Ok(None) };
-        if job.planner.is_none() {
+        if job.mind.is_none() {
             return Ok(None);
         }
         let begun = job.begun.get(&wanted.rank).copied();
@@ -182,7 +189,7 @@ impl State {
                 Some(object)
             }
             None => {
-                let payer = Payer { job: wanted.job, epoch: Some(epoch) };
+                let payer = Payer { job: wanted.job, epoch: Some(epoch), other: false };
                 self.read_now(session, wanted, position, id, payer)?
             }
         };
@@ -192,7 +199,7 @@ impl State {
             return Ok(None);
         };
         let mut was = schedule.take(slot);
-        if was == Slot::Hit && found.is_none() {
+        if matches!(was, Slot::Hit | Slot::Packed) && found.is_none() {
             // The policy keeps it, but its bytes were lost: in a restart, or because reading them failed.
             was = Slot::Refill;
         }
@@ -213,25 +220,25 @@ impl State {
     ) -> Result<Option<Item>> {
         let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
         let dataset = job.dataset;
-        let kept = job.planner.is_none();
+        let kept = job.mind.is_none();
         if kept {
             let mut evicted = Vec::new();
-            let verdict = job.access(id, &mut evicted);
-            for id in evicted {
-                self.keep(dataset, id, false);
-            }
-            if verdict == Verdict::Admitted {
-                self.keep(dataset, id, true);
-            }
+            job.access(id, &mut evicted);
+            evicted.push(id);
+            self.reconcile(wanted.job, &evicted);
         }
-        let found = self.object(dataset, id);
+        // What is read to be re-evaluated is read unless it is kept, whatever lingers: counts do not hang on time.
+        let lingers = wanted.reevaluation.is_some()
+            && self.jobs.get(&wanted.job).is_some_and(|job| !job.kept.contains(id));
+        let found = self.object(dataset, id).filter(|_| !lingers);
         let object = match found {
             Some(object) => {
                 self.hurry(object);
                 object
             }
             None => {
-                let payer = Payer { job: wanted.job, epoch: None };
+                let other = wanted.reevaluation.is_some();
+                let payer = Payer { job: wanted.job, epoch: wanted.reevaluation, other };
                 match self.read_now(session, wanted, position, id, payer)? {
                     Some(object) => object,
                     None => return Ok(None),
@@ -240,7 +247,11 @@ impl State {
         };
         self.objects[object as usize].holds += 1;
         let hit = found.is_some();
-        let role = if kept { Role::Kept { hit } } else { Role::Unplanned { hit } };
+        let role = match wanted.reevaluation {
+            Some(_) => Role::Reevaluated,
+            None if kept => Role::Kept { hit },
+            None => Role::Unplanned { hit },
+        };
         Ok(Some(Item { id, object, role }))
     }
 
@@ -349,23 +360,36 @@ impl State {
     }
 
     fn count(&mut self, serial: u64, item: &Item, length: u64) {
+        let alone = self.objects[item.object as usize].alone;
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let (hit, refill, fresh) = match item.role {
+        let (mut fresh, mut substituted) = (false, false);
+        let was = match item.role {
             Role::Planned { epoch, slot, was, generation } => {
                 job.window = job.window.saturating_sub(length);
-                let fresh = job.schedule(epoch, generation).is_some_and(|schedule| schedule.serve(slot));
-                (was == Slot::Hit, was == Slot::Refill, fresh)
+                if let Some(schedule) = job.schedule(epoch, generation) {
+                    fresh = schedule.serve(slot) && !schedule.plan().is_silent(slot);
+                    substituted = schedule.plan().is_substituted(slot);
+                }
+                // Its package was lost, and it was read alone.
+                if was == Slot::Packed && alone { Slot::Single } else { was }
             }
-            Role::Kept { hit } | Role::Unplanned { hit } => (hit, false, false),
+            Role::Kept { hit } | Role::Unplanned { hit } => {
+                if hit { Slot::Hit } else { Slot::Single }
+            }
+            Role::Reevaluated => return,
         };
         let counters = job.counters(item.epoch());
-        if hit {
-            counters.hit += 1
-        } else {
-            counters.single += 1
+        match was {
+            Slot::Hit => counters.hit += 1,
+            Slot::Packed => {
+                counters.packed += 1;
+                counters.package_bytes_served += length;
+            }
+            _ => counters.single += 1,
         }
-        counters.refill += u64::from(refill);
+        counters.refill += u64::from(was == Slot::Refill);
         counters.distinct += u64::from(fresh);
+        counters.substituted += u64::from(substituted);
     }
 
     /// Ends leases of a session; those it does not have are passed over.
@@ -389,7 +413,7 @@ impl Item {
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self.role {
             Role::Planned { epoch, .. } => Some(epoch),
-            Role::Kept { .. } | Role::Unplanned { .. } => None,
+            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
         }
     }
 }

@@ -1,72 +1,49 @@
 //! One training run: its plans, its policy, and what was counted of it.
 //!
 //! A job's logical side is here and is pure: [`Job::decide`] asks the policy about the next slot in plan
-//! order and tells what became of it. What that means for bytes is the state's affair.
+//! order, as the simulator does, and tells what became of it. What that means for bytes is the state's affair.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
+use hotset_core::bits::Bits;
 use hotset_core::counters::Counters;
-use hotset_core::policy::{Due, NoDue, Policy, Verdict};
-use hotset_core::sampling::{Draw, Plan, Strategy};
+use hotset_core::importance::cut;
+use hotset_core::policy::{NoDue, Policy, Verdict};
+use hotset_core::run::{self, Schedules, Step};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Id, Result};
 
 use crate::config::{JobGrant, JobRequest};
+use crate::mind::Mind;
+use crate::pace::Pace;
 
 /// Epochs whose counters are kept.
 const HISTORY: usize = 256;
+/// Epochs whose plans' lengths are remembered, for reports that come late.
+const LENGTHS: usize = 4;
 
-/// Makes a job's plans, one after the other, outside the engine's lock.
-pub(crate) struct Planner {
-    strategy: Box<dyn Strategy>,
-    pad: bool,
-    /// The last plan's epoch, world and left-out ids.
-    last: Option<(u64, u32, Vec<Id>)>,
+/// How a plan was cut: the slots of each rank, and the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Slots of each rank.
+    pub rank_len: u64,
+    /// Ranks.
+    pub world: u32,
 }
 
-impl Planner {
-    pub(crate) fn new(strategy: Box<dyn Strategy>, pad: bool) -> Self {
-        Self { strategy, pad, last: None }
-    }
-
-    /// The last plan's epoch, world and left-out ids.
-    pub(crate) fn last(&self) -> Option<(u64, u32, Vec<Id>)> {
-        self.last.clone()
-    }
-
-    /// Goes on after a plan that another server made.
-    pub(crate) fn go_on(&mut self, last: Option<(u64, u32, Vec<Id>)>) {
-        self.last = last;
-    }
-
-    fn plan(&mut self, epoch: u64, world: u32) -> Plan {
-        let carried = match &self.last {
-            // A padded plan leaves nobody out.
-            _ if self.pad => Some(&[][..]),
-            Some((last, over, left_out)) if *last + 1 == epoch && *over == world => Some(left_out.as_slice()),
-            _ => None,
-        };
-        let drawn = self.strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
-        let plan = Plan::cut(epoch, world, self.pad, drawn);
-        self.last = Some((epoch, world, plan.left_out().to_vec()));
-        plan
-    }
-}
-
-/// Makes the schedule of an epoch; takes as long as the dataset is large, so never under the engine's lock.
-pub(crate) fn prepare(planner: &Mutex<Planner>, epoch: u64, world: u32, samples: usize) -> Schedule {
-    let plan = planner.lock().unwrap_or_else(PoisonError::into_inner).plan(epoch, world);
-    Schedule::new(Arc::new(plan), samples)
-}
-
-/// A slot that was just decided.
-pub(crate) struct Decided {
+/// Who is being waited for before an epoch can be planned.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gathering {
     pub(crate) epoch: u64,
-    pub(crate) slot: usize,
-    pub(crate) id: Id,
-    pub(crate) verdict: Verdict,
+    /// When the first rank came.
+    pub(crate) since: Option<Instant>,
+    /// Ranks that re-evaluate samples for it, and those of them that are done.
+    pub(crate) evaluating: BTreeSet<u32>,
+    pub(crate) evaluated: BTreeSet<u32>,
+    /// Whether the samples to re-evaluate were pinned.
+    pub(crate) pinned: bool,
 }
 
 /// See the module's head.
@@ -75,14 +52,29 @@ pub(crate) struct Job {
     pub(crate) grant: JobGrant,
     pub(crate) dataset: u32,
     pub(crate) policy: Box<dyn Policy>,
-    /// How many samples the policy has admitted and not evicted.
+    /// Whom the policy keeps, as far as objects know. What a policy says is brought over after each step.
+    pub(crate) kept: Bits,
+    /// How many those are.
     pub(crate) residents: u64,
-    pub(crate) planner: Option<Arc<Mutex<Planner>>>,
+    /// What makes its plans; `None` for a dataset without a sampler.
+    pub(crate) mind: Option<Arc<Mind>>,
     /// The epochs under way, and the one after if its plan is ready.
-    pub(crate) schedules: BTreeMap<u64, Schedule>,
+    pub(crate) schedules: Schedules,
+    /// How the last plans were cut.
+    pub(crate) cuts: BTreeMap<u64, Cut>,
     /// The newest epoch each rank has begun.
     pub(crate) begun: BTreeMap<u32, u64>,
+    /// The newest epoch each rank has asked for, planned or not.
+    pub(crate) arrived: BTreeMap<u32, u64>,
+    /// How many of its slots each rank has reported, and of which epoch.
+    pub(crate) reported: BTreeMap<u32, (u64, u64)>,
+    /// The epoch whose plan is being made.
+    pub(crate) planning: Option<u64>,
+    pub(crate) gathering: Gathering,
+    /// What its strategy says of its last plan.
+    pub(crate) notes: Vec<(&'static str, f64)>,
     pub(crate) counters: BTreeMap<u64, Counters>,
+    pub(crate) paces: BTreeMap<u64, Pace>,
     pub(crate) unplanned: Counters,
     /// The sum of epochs whose counters are no longer kept.
     pub(crate) past: Counters,
@@ -96,39 +88,110 @@ pub(crate) struct Job {
     pub(crate) left: Option<Instant>,
     /// Whether one of them has said that the run is over, so that nothing is kept for its return.
     pub(crate) over: bool,
-    /// The last score reported of each sample; not a number where none was. Empty until the first report.
-    pub(crate) scores: Vec<f32>,
 }
 
 impl Job {
-    /// The next slot to decide, over all epochs under way.
-    pub(crate) fn peek(&mut self) -> Option<(u64, usize, Id)> {
-        self.schedules.iter_mut().find_map(|(&epoch, schedule)| {
-            schedule.next_undecided().map(|slot| (epoch, slot, schedule.id(slot)))
-        })
+    /// One that nobody has asked anything of.
+    pub(crate) fn new(
+        request: JobRequest,
+        grant: JobGrant,
+        dataset: u32,
+        samples: usize,
+        policy: Box<dyn Policy>,
+        mind: Option<Arc<Mind>>,
+    ) -> Self {
+        Self {
+            request,
+            grant,
+            dataset,
+            policy,
+            kept: Bits::new(samples),
+            residents: 0,
+            mind,
+            schedules: Schedules::new(),
+            cuts: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            planning: None,
+            gathering: Gathering::default(),
+            notes: Vec::new(),
+            counters: BTreeMap::new(),
+            paces: BTreeMap::new(),
+            unplanned: Counters::default(),
+            past: Counters::default(),
+            window: 0,
+            largest_batch: 0,
+            sessions: HashSet::new(),
+            left: None,
+            over: false,
+        }
     }
 
-    /// Asks the policy about the next slot in plan order. The caller notes the outcome in the schedule.
-    pub(crate) fn decide(&mut self, evicted: &mut Vec<Id>) -> Option<Decided> {
-        let (epoch, slot, id) = self.peek()?;
-        let upcoming = Upcoming { schedules: &self.schedules, epoch };
-        let verdict = self.policy.access(id, &upcoming, evicted);
-        self.residents += u64::from(verdict == Verdict::Admitted);
-        self.residents -= evicted.len() as u64;
-        Some(Decided { epoch, slot, id, verdict })
+    /// The next slot to decide, over all epochs under way.
+    pub(crate) fn peek(&mut self) -> Option<(u64, usize, Id)> {
+        run::peek(&mut self.schedules)
+    }
+
+    /// Asks the policy about the next slot in plan order. The caller notes the outcome in the schedule, and brings
+    /// over whom the policy keeps now.
+    pub(crate) fn decide(&mut self, loads: &mut Vec<u32>, evicted: &mut Vec<Id>) -> Option<Step> {
+        run::decide(&mut *self.policy, &mut self.schedules, None, loads, evicted)
+    }
+
+    /// Asks the policy about a sample that no plan serves.
+    pub(crate) fn access(&mut self, id: Id, evicted: &mut Vec<Id>) -> Verdict {
+        self.policy.access(id, &NoDue, evicted)
+    }
+
+    /// Puts in a plan that was made.
+    pub(crate) fn insert(&mut self, epoch: u64, schedule: Schedule) {
+        let plan = schedule.plan();
+        self.cuts.insert(epoch, Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
+        while self.cuts.len() > LENGTHS {
+            self.cuts.pop_first();
+        }
+        self.schedules.insert(epoch, schedule);
+    }
+
+    /// Whether every rank of the epoch before `epoch` has left it.
+    pub(crate) fn has_everybody(&self, epoch: u64) -> bool {
+        let Some(before) = epoch.checked_sub(1) else { return true };
+        let Some(over) = self.cuts.get(&before) else { return true };
+        (0..over.world).all(|rank| self.has_left(before, rank))
+    }
+
+    /// Whether a rank has gone on to a later epoch, or never began this one.
+    fn has_left(&self, epoch: u64, rank: u32) -> bool {
+        let arrived = self.arrived.get(&rank).is_some_and(|&arrived| arrived > epoch);
+        let schedule = self.schedules.get(&epoch);
+        arrived || schedule.is_none_or(|schedule| schedule.begun() && !schedule.begun_by(rank))
+    }
+
+    /// Whether every rank of the epoch before `epoch` has reported what its plan needs, or has come to `epoch`.
+    pub(crate) fn is_gathered(&self, epoch: u64, ahead: bool) -> bool {
+        let Some(mind) = &self.mind else { return true };
+        let Some(before) = epoch.checked_sub(1) else { return true };
+        let Some(over) = self.cuts.get(&before) else { return true };
+        if mind.waits_for_trainer {
+            let evaluated = self.gathering.epoch != epoch
+                || self.gathering.evaluating.is_subset(&self.gathering.evaluated);
+            return !ahead && evaluated && self.has_everybody(epoch);
+        }
+        let decided = || self.schedules.get(&before).is_none_or(Schedule::is_decided);
+        if ahead && mind.looks_back && !decided() {
+            return false;
+        }
+        let needed = cut(over.rank_len as usize) as u64;
+        let reported = |rank: &u32| {
+            self.reported.get(rank).is_some_and(|&(of, upto)| of > before || (of == before && upto >= needed))
+        };
+        !mind.needs_losses || (0..over.world).all(|rank| reported(&rank) || self.has_left(before, rank))
     }
 
     /// The schedule of an epoch, if it is still the one of that generation.
     pub(crate) fn schedule(&mut self, epoch: u64, generation: u64) -> Option<&mut Schedule> {
         self.schedules.get_mut(&epoch).filter(|schedule| schedule.generation() == generation)
-    }
-
-    /// Asks the policy about a sample that no plan serves.
-    pub(crate) fn access(&mut self, id: Id, evicted: &mut Vec<Id>) -> Verdict {
-        let verdict = self.policy.access(id, &NoDue, evicted);
-        self.residents += u64::from(verdict == Verdict::Admitted);
-        self.residents -= evicted.len() as u64;
-        verdict
     }
 
     /// Whether a decided slot of `id` waits to be served.
@@ -156,6 +219,14 @@ impl Job {
         }
     }
 
+    /// How fast an epoch is.
+    pub(crate) fn pace(&mut self, epoch: u64) -> &mut Pace {
+        while self.paces.len() > 2 && !self.paces.contains_key(&epoch) {
+            self.paces.pop_first();
+        }
+        self.paces.entry(epoch).or_default()
+    }
+
     /// Counts an epoch anew; what was counted of it stays in the sum.
     pub(crate) fn forget(&mut self, epoch: u64) {
         if let Some(old) = self.counters.remove(&epoch) {
@@ -181,6 +252,11 @@ impl Job {
             ("seed", own.seed != other.seed),
             ("prefetch", own.prefetch != other.prefetch),
             ("pad", own.pad != other.pad),
+            ("settings", own.strategy_settings != other.strategy_settings),
+            ("policy_settings", own.policy_settings != other.policy_settings),
+            ("epochs", own.epochs != other.epochs),
+            ("packages", own.packages != other.packages),
+            ("package_bytes", own.package_bytes != other.package_bytes),
         ];
         match differs.iter().find(|(_, differs)| *differs) {
             None => Ok(()),
@@ -190,30 +266,5 @@ impl Job {
                 own.job
             ))),
         }
-    }
-}
-
-/// What is due in the epochs under way.
-struct Upcoming<'a> {
-    schedules: &'a BTreeMap<u64, Schedule>,
-    epoch: u64,
-}
-
-impl Due for Upcoming<'_> {
-    fn next_due(&self, id: Id) -> Option<u64> {
-        let mut before = 0;
-        for (&epoch, schedule) in self.schedules.range(self.epoch..) {
-            let frontier = if epoch == self.epoch { schedule.frontier() } else { 0 };
-            let due = if epoch == self.epoch { schedule.due(id) } else { schedule.first_due(id) };
-            if let Some(slot) = due {
-                return Some(before + (slot - frontier) as u64);
-            }
-            before += (schedule.plan().len() - frontier) as u64;
-        }
-        None
-    }
-
-    fn due_in_epoch(&self, id: Id) -> bool {
-        self.schedules.get(&self.epoch).is_some_and(|schedule| schedule.due(id).is_some())
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Object {
     /// Decided slots that nobody has asked for yet, and readers that wait for it.
     pub(crate) holds: u32,
     pub(crate) leases: u32,
+    /// Whether it was read alone because the package that should have brought it was lost.
+    pub(crate) alone: bool,
 }
 
 impl Object {

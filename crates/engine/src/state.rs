@@ -37,6 +37,8 @@ pub(crate) struct Dataset {
 pub(crate) struct Payer {
     pub(crate) job: u64,
     pub(crate) epoch: Option<u64>,
+    /// Whether it is made for another reason than a serving.
+    pub(crate) other: bool,
 }
 
 /// A read that is queued or under way.
@@ -86,6 +88,8 @@ pub(crate) struct State {
     pub(crate) serial: u64,
     /// Readers that wait for memory.
     pub(crate) cramped: usize,
+    /// The most reported values that were applied in one hold of a lock.
+    pub(crate) most_applied: u64,
     pub(crate) stopping: bool,
 }
 
@@ -114,6 +118,7 @@ impl State {
             kept: 0,
             serial: 0,
             cramped: 0,
+            most_applied: 0,
             stopping: false,
         }
     }
@@ -193,7 +198,7 @@ impl State {
         };
         let Some(block) = block else { return Ok(None) };
         let jobs = || self.jobs.values().filter(|job| job.dataset == dataset);
-        let keepers = jobs().filter(|job| job.policy.contains(id)).count() as u16;
+        let keepers = jobs().filter(|job| job.kept.contains(id)).count() as u16;
         let holds = jobs().map(|job| job.holds(id)).sum();
         if keepers > 0 {
             self.kept += room(block);
@@ -207,6 +212,7 @@ impl State {
             keepers,
             holds,
             leases: 0,
+            alone: false,
         });
         debug_assert_eq!(inserted as u32, key);
         let book = &mut self.datasets[dataset as usize];

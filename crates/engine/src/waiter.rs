@@ -15,6 +15,8 @@ pub(crate) enum Role {
     Kept { hit: bool },
     /// Beside the plan; whether it was a hit.
     Unplanned { hit: bool },
+    /// To be re-evaluated: no serving.
+    Reevaluated,
 }
 
 /// One sample of a batch, whose object it holds.

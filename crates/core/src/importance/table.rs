@@ -136,6 +136,20 @@ impl Table {
         self.values.clone()
     }
 
+    /// Every sample's newest score, late ones too; not a number where there is none.
+    pub fn newest(&self) -> Vec<f32> {
+        let mut values = self.values.clone();
+        let mut late: Vec<&Report> = self.late.iter().collect();
+        late.sort_by_key(|report| (report.epoch, report.step));
+        for report in late {
+            let stamp = u64::from(report.epoch) << 32 | u64::from(report.step);
+            if values[report.id as usize].is_nan() || stamp >= self.stamps[report.id as usize] {
+                values[report.id as usize] = report.value;
+            }
+        }
+        values
+    }
+
     /// Every sample's score in `epoch`, late ones too; not a number where it was not reported in that epoch.
     pub fn of_epoch(&self, epoch: u32) -> Vec<f32> {
         let of = |(&value, &stamp): (&f32, &u64)| {

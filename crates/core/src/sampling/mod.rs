@@ -244,9 +244,17 @@ pub trait Strategy: Send {
     fn waits_for_trainer(&self) -> bool {
         false
     }
+    /// Whether plans depend on how fast the epoch before was.
+    fn adapts(&self) -> bool {
+        false
+    }
     /// Whether plans are padded whatever the job says, with padded slots of weight 0.
     fn pads(&self) -> bool {
         false
+    }
+    /// What a user wants to know of the last plan, by name.
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
     }
     /// `epoch` is over and all its reports are in, late ones too. Called before the next plan, once.
     fn close(&mut self, _epoch: u64, _importance: &Table) {}

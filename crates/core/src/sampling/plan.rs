@@ -104,6 +104,32 @@ impl Plan {
         }
     }
 
+    /// The same order cut over another number of ranks. What is left out at the end may differ.
+    #[must_use]
+    pub fn recut(&self, world: u32) -> Self {
+        let kept = self.ids.len() - self.padded;
+        let mut ids = self.ids[..kept].to_vec();
+        ids.extend_from_slice(&self.left_out);
+        let fill = |weights: &[f32]| {
+            let mut weights = weights[..kept.min(weights.len())].to_vec();
+            if !weights.is_empty() {
+                weights.resize(ids.len(), 1.0);
+            }
+            weights
+        };
+        let drawn = Drawn {
+            weights: fill(&self.weights),
+            substituted: self.substituted[..kept.min(self.substituted.len())].to_vec(),
+            events: self.events.clone(),
+            keys: self.keys.clone(),
+            selected_high: self.selected_high,
+            unserved: self.unserved.clone(),
+            ids,
+        };
+        let plan = Self::cut(self.epoch, world, self.padded > 0 || self.silent, drawn);
+        Self { silent: self.silent, ..plan }
+    }
+
     /// The same plan, whose padded slots have weight 0, are not reported and count for no coverage.
     #[must_use]
     pub fn with_silent_padding(mut self) -> Self {
@@ -244,6 +270,17 @@ mod tests {
             assert_eq!((plan.epoch(), plan.world()), (4, 8));
         }
         assert_eq!(Plan::cut(0, 0, false, vec![3]).rank_ids(0).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn cut_again_the_order_stays() {
+        let drawn = Drawn { ids: (0..11).collect(), weights: vec![2.0; 11], ..Drawn::default() };
+        let plan = Plan::cut(3, 4, false, drawn);
+        let again = plan.recut(3);
+        assert_eq!(again.ids(), (0..9).collect::<Vec<Id>>());
+        assert_eq!((again.left_out(), again.world(), again.weight(8)), (&[9, 10][..], 3, 1.0));
+        let padded = Plan::cut(0, 4, true, (0..11).collect::<Vec<Id>>()).recut(3);
+        assert_eq!((padded.len(), padded.padded()), (12, 1));
     }
 
     #[test]

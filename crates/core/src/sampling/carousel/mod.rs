@@ -132,6 +132,10 @@ impl Strategy for Carousel {
         self.is_hard()
     }
 
+    fn adapts(&self) -> bool {
+        self.setup.values.number("fresh").is_none()
+    }
+
     fn save(&self) -> Vec<u8> {
         self.window.as_ref().map_or_else(Vec::new, Window::save)
     }

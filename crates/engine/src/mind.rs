@@ -1,0 +1,139 @@
+//! A job's planner, apart from everything that requests need.
+//!
+//! Making a plan takes as long as the dataset is large, and reports keep coming meanwhile. So a report is put
+//! into an inbox, and taken out into the planner's table a slice at a time by whoever finds the planner free;
+//! if nobody does, the next plan begins with it. No request waits for a plan that is being made, except one for
+//! that plan.
+//!
+//! Locks are taken in this order: planner, then the engine's, then the inbox.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use hotset_core::Id;
+use hotset_core::importance::{Report, SLICE, Score};
+use hotset_core::run::Planner;
+
+/// What a trainer told before an epoch's plan was made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) reevaluated: Vec<(Id, f32)>,
+    pub(crate) accuracies: BTreeMap<u32, f64>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    reports: Vec<Report>,
+    /// How many of them were taken out.
+    taken: usize,
+    /// Packages that were lost.
+    lost: Vec<u32>,
+    /// By the epoch whose plan needs it.
+    told: BTreeMap<u64, Told>,
+}
+
+/// See the module's head.
+pub(crate) struct Mind {
+    planner: Mutex<Planner>,
+    inbox: Mutex<Inbox>,
+    /// What its strategy makes of losses.
+    pub(crate) score: Score,
+    /// Whether its plans need the losses of the epoch before.
+    pub(crate) needs_losses: bool,
+    /// Whether its plans need something that comes after the epoch before.
+    pub(crate) waits_for_trainer: bool,
+    /// Whether its plans need to know who is resident, or how fast the epoch before was: then the epoch before
+    /// must be decided to its end.
+    pub(crate) looks_back: bool,
+}
+
+impl Mind {
+    pub(crate) fn new(planner: Planner, adapts: bool) -> Self {
+        let strategy = planner.strategy();
+        Self {
+            score: planner.score(),
+            needs_losses: strategy.needs_losses(),
+            waits_for_trainer: strategy.waits_for_trainer(),
+            looks_back: planner.looks_at_residents() || adapts,
+            planner: Mutex::new(planner),
+            inbox: Mutex::default(),
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The planner, with everything taken in that was reported before.
+    pub(crate) fn planner(&self) -> MutexGuard<'_, Planner> {
+        let mut planner = self.planner.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.take_in(&mut planner) > 0 {}
+        planner
+    }
+
+    /// Puts reports into the inbox, and takes in what it can without waiting for a plan. The most values that were
+    /// applied in one hold of the planner.
+    pub(crate) fn report(&self, mut reports: Vec<Report>) -> usize {
+        self.inbox().reports.append(&mut reports);
+        let mut most = 0;
+        loop {
+            let mut planner = match self.planner.try_lock() {
+                Ok(planner) => planner,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return most,
+            };
+            let applied = self.take_in(&mut planner);
+            most = most.max(applied);
+            if applied == 0 {
+                return most;
+            }
+        }
+    }
+
+    /// Takes a slice out of the inbox; how many reports it held.
+    fn take_in(&self, planner: &mut Planner) -> usize {
+        let mut inbox = self.inbox();
+        for package in std::mem::take(&mut inbox.lost) {
+            planner.lost(package);
+        }
+        let from = inbox.taken;
+        let until = (from + SLICE).min(inbox.reports.len());
+        let slice: Vec<Report> = inbox.reports[from..until].to_vec();
+        inbox.taken = until;
+        if until == inbox.reports.len() {
+            (inbox.reports, inbox.taken) = (Vec::new(), 0);
+        }
+        drop(inbox);
+        if slice.is_empty() { 0 } else { planner.report(&slice) }
+    }
+
+    /// A package was lost: the next plan does without it.
+    pub(crate) fn lost(&self, package: u32) {
+        self.inbox().lost.push(package);
+    }
+
+    /// Losses under the current model, for the plan of `epoch`.
+    pub(crate) fn reevaluated(&self, epoch: u64, losses: impl Iterator<Item = (Id, f32)>) {
+        self.inbox().told.entry(epoch).or_default().reevaluated.extend(losses);
+    }
+
+    /// A rank's accuracy, for the plan of `epoch`.
+    pub(crate) fn accuracy(&self, epoch: u64, rank: u32, accuracy: f64) {
+        self.inbox().told.entry(epoch).or_default().accuracies.insert(rank, accuracy);
+    }
+
+    /// What was told for the plan of `epoch`; what was told for earlier ones is forgotten.
+    pub(crate) fn told(&self, epoch: u64) -> Told {
+        let mut inbox = self.inbox();
+        inbox.told = inbox.told.split_off(&epoch);
+        inbox.told.get(&epoch).cloned().unwrap_or_default()
+    }
+}
+
+impl Told {
+    /// The mean of the ranks' accuracies.
+    pub(crate) fn accuracy(&self) -> Option<f64> {
+        let sum: f64 = self.accuracies.values().sum();
+        (!self.accuracies.is_empty()).then(|| sum / self.accuracies.len() as f64)
+    }
+}

@@ -1,0 +1,90 @@
+//! Making plans, outside the engine's lock.
+//!
+//! One plan of a job is made at a time. It is made from what was reported, from what a trainer told, and from what
+//! the cache looks like; it is put in before the planner is let go of, so that whoever takes a snapshot of both
+//! sees them agree.
+
+use std::sync::{Arc, MutexGuard};
+
+use hotset_core::run::{Inputs, sight};
+use hotset_core::schedule::Schedule;
+
+use crate::engine::{Shared, pump};
+use crate::state::State;
+
+/// Makes the plan of `epoch`, which the job's `planning` says already, and puts it in.
+pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) -> MutexGuard<'_, State> {
+    let state = shared.lock();
+    let Some(job) = state.jobs.get(&serial) else { return state };
+    let Some(mind) = job.mind.clone() else { return state };
+    let samples = state.datasets[job.dataset as usize].catalog.len();
+    drop(state);
+
+    let mut planner = mind.planner();
+    let told = mind.told(epoch);
+    if let Some(before) = epoch.checked_sub(1) {
+        planner.close(before);
+    }
+    let state = shared.lock();
+    let Some(job) = state.jobs.get(&serial) else { return state };
+    let sight = sight(&*job.policy, samples, planner.looks_at_residents());
+    let concurrency = state.config.concurrency;
+    let rates =
+        epoch.checked_sub(1).and_then(|before| job.paces.get(&before)).and_then(|pace| pace.rates(concurrency));
+    drop(state);
+
+    let inputs = Inputs {
+        reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
+        accuracy: told.accuracy(),
+        rates,
+    };
+    let made = planner.plan(epoch, world, &inputs, &sight);
+    let mut schedule = Schedule::new(made.plan, samples).with_packages(made.packages);
+    let notes = planner.strategy().notes();
+
+    let mut state = shared.lock();
+    schedule.set_generation(state.next_serial());
+    if let Some(job) = state.jobs.get_mut(&serial) {
+        job.planning = None;
+        job.notes = notes;
+        job.insert(epoch, schedule);
+    }
+    drop(planner);
+    shared.planned.notify_all();
+    state
+}
+
+/// Makes the next plan on a thread of its own, if everything it needs is there.
+pub(crate) fn look_ahead(shared: &Arc<Shared>, state: &mut State, serial: u64) {
+    let Some((epoch, world)) = state.plans_ahead(serial) else { return };
+    let own = Arc::clone(shared);
+    let work = move || {
+        let state = make(&own, serial, epoch, world);
+        if !state.stopping {
+            pump(&own, state, serial);
+        }
+    };
+    match std::thread::Builder::new().name("hotset-plan".into()).spawn(work) {
+        Ok(_) => {
+            if let Some(job) = state.jobs.get_mut(&serial) {
+                job.planning = Some(epoch);
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot plan the next epoch ahead"),
+    }
+}
+
+impl State {
+    /// The epoch that can be planned ahead now, and for how many ranks.
+    fn plans_ahead(&self, serial: u64) -> Option<(u64, u32)> {
+        let job = self.jobs.get(&serial)?;
+        let mind = job.mind.as_ref()?;
+        if !job.request.prefetch || job.planning.is_some() || mind.waits_for_trainer || self.stopping {
+            return None;
+        }
+        let newest = *job.begun.values().max()?;
+        let (next, world) = (newest + 1, job.schedules.get(&newest)?.plan().world());
+        let open = !job.schedules.contains_key(&next) && job.is_gathered(next, true);
+        open.then_some((next, world))
+    }
+}

@@ -1,0 +1,248 @@
+//! What trainers tell: losses, losses under the current model, accuracies.
+//!
+//! Losses go to the planner's table through its inbox, and to the policy at once where it takes them; either way no
+//! lock is held for more than a slice of them.
+
+use std::sync::PoisonError;
+
+use hotset_core::importance::{SLICE, Score};
+use hotset_core::run::{reports, residents_first, valid_scores};
+use hotset_core::sampling::Reevaluation;
+use hotset_core::{Error, Id, Result};
+
+use crate::engine::{Engine, LOOK_UP};
+use crate::epochs::{check_epoch, check_rank};
+use crate::planning::look_ahead;
+
+/// One mini-batch of a rank, as trained.
+#[derive(Debug, Clone, Copy)]
+pub struct Trained<'a> {
+    /// The epoch.
+    pub epoch: u64,
+    /// The rank.
+    pub rank: u32,
+    /// How many of the rank's slots were reported in this epoch, these included.
+    pub upto: u64,
+    /// The samples.
+    pub ids: &'a [Id],
+    /// One loss for each.
+    pub losses: &'a [f32],
+}
+
+impl Engine {
+    /// Takes the losses of a mini-batch: how many were accepted and how many refused.
+    pub fn report(&self, job: &str, trained: Trained<'_>) -> Result<(u64, u64)> {
+        let Trained { epoch, rank, upto, ids, losses } = trained;
+        if ids.len() != losses.len() {
+            return Err(Error::invalid(format!(
+                "{} ids came with {} scores: report one score for each sample",
+                ids.len(),
+                losses.len()
+            )));
+        }
+        check_epoch(epoch)?;
+        let state = self.shared.lock();
+        let serial = state.job(job)?;
+        state.check_planned(serial)?;
+        let book = &state.jobs[&serial];
+        let samples = state.datasets[book.dataset as usize].catalog.len();
+        let Some(mind) = book.mind.clone() else { return Ok((0, 0)) };
+        let takes = book.policy.takes();
+        let cut = book.cuts.get(&epoch).copied();
+        let plan = book.schedules.get(&epoch).map(|schedule| std::sync::Arc::clone(schedule.plan()));
+        drop(state);
+
+        // Slots of weight 0 were not trained: nothing is known of their samples, and nothing is refused.
+        let position = usize::try_from(upto).unwrap_or(usize::MAX).saturating_sub(ids.len());
+        let silent = |offset: usize, id: Id| {
+            plan.as_ref().is_some_and(|plan| {
+                let slot = plan.slot(rank, position.saturating_add(offset));
+                plan.ids().get(slot) == Some(&id) && plan.weight(slot) == 0.0
+            })
+        };
+        let inside = |id: Id| (id as usize) < samples;
+        let heard: Vec<f32> = (0..)
+            .zip(ids.iter().zip(losses))
+            .map(|(offset, (&id, &loss))| if inside(id) && !silent(offset, id) { loss } else { f32::NAN })
+            .collect();
+        let quiet = (0..).zip(ids).filter(|&(offset, &id)| silent(offset, id)).count() as u64;
+        let scores = mind.score.of(&heard);
+        let accepted = scores.iter().filter(|score| !score.is_nan()).count() as u64;
+        let rejected = ids.len() as u64 - quiet - accepted;
+
+        let rank_len = cut.map_or(usize::MAX, |cut| cut.rank_len as usize);
+        let valid: Vec<_> = reports(epoch, rank_len, position, ids, &scores)
+            .into_iter()
+            .filter(|report| !report.value.is_nan())
+            .collect();
+        let most = mind.report(valid);
+
+        let mut state = self.shared.lock();
+        state.most_applied = state.most_applied.max(most as u64);
+        if let Some(book) = state.jobs.get_mut(&serial) {
+            let counters = book.counters(Some(epoch));
+            counters.reported += accepted;
+            counters.rejected_scores += rejected;
+            let heard = book.reported.entry(rank).or_insert((epoch, 0));
+            *heard = (*heard).max((epoch, upto));
+        }
+        if let Some(kind) = takes {
+            let own = (kind != mind.score).then(|| Score::of(kind, &heard));
+            let mut held = Some(state);
+            valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| {
+                let mut state = held.take().unwrap_or_else(|| self.shared.lock());
+                state.most_applied = state.most_applied.max(slice.len() as u64);
+                if let Some(book) = state.jobs.get_mut(&serial) {
+                    book.policy.scored(slice);
+                }
+            });
+            state = held.unwrap_or_else(|| self.shared.lock());
+        }
+        look_ahead(&self.shared, &mut state, serial);
+        self.shared.planned.notify_all();
+        Ok((accepted, rejected))
+    }
+
+    /// Whom a rank must re-evaluate under the current model before `epoch`. Waits for the other ranks to end the
+    /// epoch before, but not for long.
+    pub fn reevaluation(&self, job: &str, epoch: u64, (rank, world): (u32, u32)) -> Result<Vec<Id>> {
+        check_rank(rank, world)?;
+        check_epoch(epoch)?;
+        let mut state = self.shared.lock();
+        let serial = state.job(job)?;
+        state.check_planned(serial)?;
+        let Some(mind) = state.jobs[&serial].mind.clone() else { return Ok(Vec::new()) };
+        if !mind.waits_for_trainer {
+            return Ok(Vec::new());
+        }
+        state.arrive(serial, epoch, rank);
+        self.shared.planned.notify_all();
+        let patience = state.config.patience;
+        loop {
+            let Some(book) = state.jobs.get_mut(&serial) else { return Ok(Vec::new()) };
+            let late = book.gathering.since.is_some_and(|since| since.elapsed() >= patience);
+            if book.schedules.contains_key(&epoch) {
+                // It was planned already: nothing that comes now can change it.
+                return Ok(Vec::new());
+            }
+            if book.has_everybody(epoch) || late {
+                book.gathering.evaluating.insert(rank);
+                break;
+            }
+            if state.stopping {
+                return Err(Error::unavailable("the server is stopping"));
+            }
+            let (back, _) =
+                self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+        }
+        let samples = state.datasets[state.jobs[&serial].dataset as usize].catalog.len();
+        drop(state);
+        let wanted = {
+            let mut planner = mind.planner();
+            if let Some(before) = epoch.checked_sub(1) {
+                planner.close(before);
+            }
+            planner.reevaluation(epoch)
+        };
+        let share = |ids: &mut dyn Iterator<Item = Id>| -> Vec<Id> {
+            ids.skip(rank as usize).step_by(world as usize).collect()
+        };
+        let own = match wanted {
+            Reevaluation::Nothing => Vec::new(),
+            Reevaluation::All => share(&mut (0..samples as Id)),
+            Reevaluation::Set(ids) => {
+                self.pin(serial, epoch, &ids);
+                share(&mut ids.iter().copied())
+            }
+        };
+        if own.is_empty() {
+            self.evaluated(serial, rank);
+        }
+        Ok(own)
+    }
+
+    /// Keeps samples that are re-evaluated before every epoch, a slice a hold of the lock.
+    fn pin(&self, serial: u64, epoch: u64, ids: &[Id]) {
+        let ordered = {
+            let mut state = self.shared.lock();
+            let Some(book) = state.jobs.get_mut(&serial) else { return };
+            if book.gathering.epoch != epoch || std::mem::replace(&mut book.gathering.pinned, true) {
+                return;
+            }
+            residents_first(&*book.policy, ids)
+        };
+        for slice in ordered.chunks(SLICE) {
+            let mut state = self.shared.lock();
+            let Some(book) = state.jobs.get_mut(&serial) else { return };
+            let (mut read, mut moved) = (Vec::new(), slice.to_vec());
+            book.policy.pin(slice, &mut read, &mut moved);
+            state.reconcile(serial, &moved);
+        }
+    }
+
+    /// Takes losses under the current model, of those that [`Self::reevaluation`] asked a rank for; `last` when
+    /// there are no more.
+    pub fn reevaluated(
+        &self,
+        job: &str,
+        epoch: u64,
+        rank: u32,
+        (ids, losses): (&[Id], &[f32]),
+        last: bool,
+    ) -> Result<()> {
+        if ids.len() != losses.len() {
+            return Err(Error::invalid(format!("{} ids came with {} losses", ids.len(), losses.len())));
+        }
+        let state = self.shared.lock();
+        let serial = state.job(job)?;
+        state.check_planned(serial)?;
+        let book = &state.jobs[&serial];
+        let samples = state.datasets[book.dataset as usize].catalog.len();
+        let mind = book.mind.clone();
+        drop(state);
+        if let Some(mind) = mind {
+            let pairs = ids.iter().copied().zip(losses.iter().copied());
+            mind.reevaluated(epoch, pairs.filter(|(id, loss)| (*id as usize) < samples && loss.is_finite()));
+        }
+        if last {
+            self.evaluated(serial, rank);
+        }
+        Ok(())
+    }
+
+    fn evaluated(&self, serial: u64, rank: u32) {
+        let mut state = self.shared.lock();
+        if let Some(book) = state.jobs.get_mut(&serial) {
+            book.gathering.evaluated.insert(rank);
+        }
+        drop(state);
+        self.shared.planned.notify_all();
+    }
+
+    /// Takes a rank's accuracy after `epoch`.
+    pub fn end_epoch(&self, job: &str, epoch: u64, rank: u32, accuracy: Option<f64>) -> Result<()> {
+        if accuracy.is_some_and(|accuracy| !accuracy.is_finite()) {
+            return Err(Error::invalid("`accuracy` is not a number"));
+        }
+        let state = self.shared.lock();
+        let serial = state.job(job)?;
+        state.check_planned(serial)?;
+        let mind = state.jobs[&serial].mind.clone();
+        drop(state);
+        if let (Some(mind), Some(accuracy)) = (mind, accuracy) {
+            mind.accuracy(epoch + 1, rank, accuracy);
+        }
+        Ok(())
+    }
+
+    /// The last score of every sample of a job; not a number where there is none.
+    pub fn scores(&self, job: &str) -> Result<Vec<f32>> {
+        let state = self.shared.lock();
+        let serial = state.job(job)?;
+        state.check_planned(serial)?;
+        let mind = state.jobs[&serial].mind.clone();
+        drop(state);
+        Ok(mind.map(|mind| mind.planner().table().newest()).unwrap_or_default())
+    }
+}
