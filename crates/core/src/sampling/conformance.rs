@@ -230,6 +230,20 @@ fn a_saved_state_of_something_else_is_refused() {
 }
 
 #[test]
+fn what_comes_after_an_epoch_is_waited_for() {
+    for entry in REGISTRY {
+        let waits = ["hybrid", "realtime", "pads", "batchloss"].contains(&entry.name);
+        assert_eq!((entry.build)(Setup::new(50, 0)).waits_for_trainer(), waits, "{}", entry.name);
+        // Whoever asks for losses of the current model must be among them.
+        let mut job = Job::new(entry, 97, 0, 1, false);
+        for epoch in 0..EPOCHS {
+            job.epoch(epoch);
+            assert!(waits || job.strategy.reevaluates(epoch + 1) == Reevaluation::Nothing);
+        }
+    }
+}
+
+#[test]
 fn the_last_epochs_are_uniform_where_that_is_asked() {
     for entry in REGISTRY.iter().filter(|entry| entry.parameters.iter().any(|p| p.name == "full_last")) {
         let values = entry.values([("full_last", "0.5")]).unwrap();

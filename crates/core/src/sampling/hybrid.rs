@@ -96,6 +96,10 @@ impl Strategy for Hybrid {
         self.selection.looks_at_residents(packages)
     }
 
+    fn waits_for_trainer(&self) -> bool {
+        true
+    }
+
     fn close(&mut self, epoch: u64, importance: &Table) {
         if self.volatility.frozen().is_some() {
             return;

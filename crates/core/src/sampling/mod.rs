@@ -239,6 +239,11 @@ pub trait Strategy: Send {
     fn looks_at_residents(&self, _packages: bool) -> bool {
         false
     }
+    /// Whether a plan needs something that comes after the epoch before has ended (re-evaluated losses, an
+    /// accuracy), so that it is made when the next epoch begins and not ahead.
+    fn waits_for_trainer(&self) -> bool {
+        false
+    }
     /// Whether plans are padded whatever the job says, with padded slots of weight 0.
     fn pads(&self) -> bool {
         false

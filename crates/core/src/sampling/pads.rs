@@ -150,6 +150,10 @@ impl Strategy for Pads {
         self.selection.setup.values.whole("repeat") > 1
     }
 
+    fn waits_for_trainer(&self) -> bool {
+        true
+    }
+
     fn save(&self) -> Vec<u8> {
         let numbers = std::iter::once(self.mean.unwrap_or(f64::NAN)).chain(self.accuracies.iter().copied());
         numbers.flat_map(f64::to_le_bytes).collect()

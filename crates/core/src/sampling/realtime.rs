@@ -49,6 +49,10 @@ impl Strategy for Realtime {
         self.0.looks_at_residents(packages)
     }
 
+    fn waits_for_trainer(&self) -> bool {
+        true
+    }
+
     fn reevaluates(&self, epoch: u64) -> Reevaluation {
         if epoch == 0 || self.is_full(epoch) { Reevaluation::Nothing } else { Reevaluation::All }
     }
