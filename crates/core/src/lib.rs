@@ -14,6 +14,7 @@ pub mod policy;
 pub mod rng;
 pub mod run;
 pub mod sampling;
+mod saved;
 pub mod schedule;
 pub mod settings;
 

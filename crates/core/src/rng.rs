@@ -12,7 +12,10 @@ use rand_pcg::Pcg64Mcg;
 
 /// Draws numbers that repeat from what it was made from.
 #[derive(Debug, Clone)]
-pub struct Rng(Pcg64Mcg);
+pub struct Rng {
+    generator: Pcg64Mcg,
+    drawn: u64,
+}
 
 impl Rng {
     /// The generator of `stream` in `epoch`. What belongs to no epoch uses epoch 0 and a name of its own.
@@ -22,17 +25,34 @@ impl Rng {
             state = splitmix64(state ^ word);
         }
         let upper = splitmix64(state);
-        Self(Pcg64Mcg::new(u128::from(upper) << 64 | u128::from(splitmix64(upper))))
+        let state = u128::from(upper) << 64 | u128::from(splitmix64(upper));
+        Self { generator: Pcg64Mcg::new(state), drawn: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.drawn = self.drawn.wrapping_add(1);
+        self.generator.next_u64()
+    }
+
+    /// How far it has come: what [`Self::skip`] takes a new one to.
+    pub fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Goes on by as many numbers, in steps of their logarithm.
+    pub fn skip(&mut self, numbers: u64) {
+        self.drawn = self.drawn.wrapping_add(numbers);
+        self.generator.advance(u128::from(numbers));
     }
 
     /// A number from `0..n`, each as likely; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        let mut wide = u128::from(self.0.next_u64()) * u128::from(n);
+        let mut wide = u128::from(self.next()) * u128::from(n);
         if (wide as u64) < n {
             // The lowest 2^64 mod n products of each interval are surplus; dividing is rarely needed.
             let surplus = n.wrapping_neg() % n;
             while (wide as u64) < surplus {
-                wide = u128::from(self.0.next_u64()) * u128::from(n);
+                wide = u128::from(self.next()) * u128::from(n);
             }
         }
         (wide >> 64) as u64
@@ -40,7 +60,7 @@ impl Rng {
 
     /// A number from 0 up to but not including 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Brings `items` into random order, each order as likely. The last place is settled first.
@@ -84,7 +104,7 @@ impl Scatter {
     /// The permutation of `0..n` of `stream` in `epoch`.
     pub fn new(n: u32, seed: u64, epoch: u64, stream: &'static str) -> Self {
         let bits = n.saturating_sub(1).checked_ilog2().map_or(2, |log| (log + 1).max(2));
-        let key = Rng::new(seed, epoch, stream).0.next_u64();
+        let key = Rng::new(seed, epoch, stream).next();
         Self { n, key, upper: bits / 2, lower: bits - bits / 2 }
     }
 
@@ -148,6 +168,18 @@ mod tests {
         {
             assert_ne!(base, other);
         }
+    }
+
+    #[test]
+    fn one_that_skips_goes_on_where_another_stands() {
+        let mut rng = Rng::new(7, 3, "skip");
+        for _ in 0..1_000 {
+            rng.below(3 << 62);
+        }
+        assert!(rng.drawn() > 1_000, "some were drawn again");
+        let mut other = Rng::new(7, 3, "skip");
+        other.skip(rng.drawn());
+        assert_eq!((other.drawn(), other.below(u64::MAX)), (rng.drawn(), rng.below(u64::MAX)));
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! Differs from the paper: its text says the ghost table knows every id ever cached, its algorithm every id
 //! ever scored; this is the algorithm. Capacity is bytes.
 
+use super::Entry;
 use super::priority::Priority;
-use super::{Entry, Setup};
 use crate::importance::Score;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -18,5 +18,5 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup: Setup| Box::new(Priority::new(setup, Score::Rank, true, false)),
+    build: |setup| Box::new(Priority::policy("app", setup, Score::Rank, true, false)),
 };

@@ -9,11 +9,12 @@
 //! is a [`Future`](super::Future).
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use super::heap::Heap;
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Entry, Setup};
 use crate::Id;
+use crate::saved::{Reader, Writer};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "belady",
@@ -21,89 +22,77 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: true,
     parameters: &[],
-    build: |setup| Box::new(Belady::new(setup)),
+    build: |setup| Box::new(belady(setup)),
 };
 
-const ABSENT: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
 
 struct Belady {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     /// By the slot in which each is due next, the farthest on top.
     heap: Heap<Reverse<u64>>,
     places: Vec<u32>,
     clock: u64,
+    /// When whoever is asked for now is due next.
+    next: Reverse<u64>,
+    /// Who gave way to it, and when they are due.
+    gone: Vec<(Reverse<u64>, Id)>,
 }
 
-impl Belady {
-    fn new(setup: Setup) -> Self {
-        let places = vec![ABSENT; setup.sizes.len()];
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, heap: Heap::new(), places, clock: 0 }
-    }
-
-    fn evict(&mut self) -> Option<(Reverse<u64>, Id)> {
-        let (due, id) = self.heap.pop(&mut self.places)?;
-        self.places[id as usize] = ABSENT;
-        self.used -= self.sizes.size(id);
-        Some((due, id))
-    }
-
-    fn admit(&mut self, due: Reverse<u64>, id: Id) {
-        self.heap.push(due, id, &mut self.places);
-        self.used += self.sizes.size(id);
-    }
+fn belady(setup: Setup) -> Kept<Belady> {
+    let places = vec![0; setup.sizes.len()];
+    let order = Belady { heap: Heap::new(), places, clock: 0, next: Reverse(NEVER), gone: Vec::new() };
+    Kept::new("belady", setup, order)
 }
 
-impl Policy for Belady {
-    fn access(&mut self, id: Id, due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
+impl Order for Belady {
+    fn asked(&mut self, id: Id, due: &dyn Due) {
         self.clock += 1;
-        let next = Reverse(due.next_due(id).map_or(NEVER, |slots| self.clock.saturating_add(slots)));
-        if self.contains(id) {
-            self.heap.update(next, id, &mut self.places);
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        let mut left = Vec::new();
-        while self.used > others {
-            match self.heap.first() {
-                // Farther in the future than the incoming one is smaller as a key.
-                Some((farthest, _)) if farthest < next => left.extend(self.evict()),
-                _ => {
-                    left.into_iter().for_each(|(due, id)| self.admit(due, id));
-                    return Verdict::Bypassed;
-                }
-            }
-        }
-        evicted.extend(left.into_iter().map(|(_, id)| id));
-        self.admit(next, id);
-        Verdict::Admitted
+        self.next = Reverse(due.next_due(id).map_or(NEVER, |slots| self.clock.saturating_add(slots)));
+        self.gone.clear();
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.places.get(id as usize).is_some_and(|&place| place != ABSENT)
+    fn touch(&mut self, id: Id) {
+        self.heap.update(self.next, id, &mut self.places);
     }
 
-    fn used(&self) -> u64 {
-        self.used
+    fn insert(&mut self, id: Id) {
+        self.heap.push(self.next, id, &mut self.places);
     }
 
-    fn capacity(&self) -> u64 {
-        self.capacity
+    fn pop(&mut self) -> Option<Id> {
+        self.heap.pop(&mut self.places).map(|(_, id)| id)
     }
 
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        while self.used > capacity
-            && let Some((_, id)) = self.evict()
-        {
-            evicted.push(id);
+    fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
+        // Farther in the future than the incoming one is smaller as a key.
+        self.heap.first().filter(|(farthest, _)| *farthest < self.next)?;
+        let gone = self.heap.pop(&mut self.places)?;
+        self.gone.push(gone);
+        Some(gone.1)
+    }
+
+    fn put_back(&mut self, _id: Id) {
+        if let Some((due, id)) = self.gone.pop() {
+            self.heap.push(due, id, &mut self.places);
         }
     }
 
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
+    fn each(&self, each: &mut dyn FnMut(Id)) {
         self.heap.iter().for_each(|(_, id)| each(id));
+    }
+
+    fn save(&self, out: &mut Writer) {
+        out.number(self.clock);
+        // So that never is short.
+        self.heap.iter().for_each(|(Reverse(due), _)| out.number(due.wrapping_add(1)));
+    }
+
+    fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
+        self.clock = saved.number()?;
+        for &id in residents {
+            let due = saved.number()?.wrapping_sub(1);
+            self.heap.push(Reverse(due), id, &mut self.places);
+        }
+        Some(())
     }
 }

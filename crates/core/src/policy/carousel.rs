@@ -4,9 +4,8 @@
 //! window to the sample, so there is nothing to decide. With another strategy, whose plans let nobody leave,
 //! it is `minio`.
 
-use std::sync::Arc;
-
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Entry, Setup};
 use crate::Id;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -15,91 +14,59 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Carousel::new(setup)),
+    build: |setup| Box::new(carousel(setup)),
 };
 
-const ABSENT: u32 = u32::MAX;
-
 struct Carousel {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     residents: Vec<Id>,
+    /// Where each resident stands in that list.
     places: Vec<u32>,
 }
 
-impl Carousel {
-    fn new(setup: Setup) -> Self {
-        let places = vec![ABSENT; setup.sizes.len()];
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, residents: Vec::new(), places }
-    }
-
-    fn remove(&mut self, id: Id, evicted: &mut Vec<Id>) {
-        let place = std::mem::replace(&mut self.places[id as usize], ABSENT) as usize;
-        self.residents.swap_remove(place);
-        if let Some(&moved) = self.residents.get(place) {
-            self.places[moved as usize] = place as u32;
-        }
-        self.used -= self.sizes.size(id);
-        evicted.push(id);
-    }
+fn carousel(setup: Setup) -> Kept<Carousel> {
+    let places = vec![0; setup.sizes.len()];
+    Kept::new("carousel", setup, Carousel { residents: Vec::new(), places })
 }
 
-impl Policy for Carousel {
-    fn access(&mut self, id: Id, _due: &dyn Due, _evicted: &mut Vec<Id>) -> Verdict {
-        if self.contains(id) {
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        if size > self.capacity - self.used {
-            return Verdict::Bypassed;
-        }
+impl Order for Carousel {
+    fn insert(&mut self, id: Id) {
         self.places[id as usize] = self.residents.len() as u32;
         self.residents.push(id);
-        self.used += size;
-        Verdict::Admitted
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.places.get(id as usize).is_some_and(|&place| place != ABSENT)
+    fn pop(&mut self) -> Option<Id> {
+        self.residents.pop()
     }
 
-    fn used(&self) -> u64 {
-        self.used
+    fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
+        None
     }
 
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        while self.used > capacity
-            && let Some(&id) = self.residents.last()
-        {
-            self.remove(id, evicted);
+    fn leave(&mut self, id: Id) -> bool {
+        let place = self.places[id as usize];
+        self.residents.swap_remove(place as usize);
+        if let Some(&moved) = self.residents.get(place as usize) {
+            self.places[moved as usize] = place;
         }
+        true
     }
 
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
+    /// By place: whoever stands last leaves a cache that shrinks first.
+    fn each(&self, each: &mut dyn FnMut(Id)) {
         self.residents.iter().copied().for_each(each);
-    }
-
-    fn leave(&mut self, id: Id, evicted: &mut Vec<Id>) {
-        if self.contains(id) {
-            self.remove(id, evicted);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::policy::NoDue;
+    use crate::policy::{NoDue, Policy, Verdict};
 
     #[test]
     fn nobody_leaves_unless_the_plan_says_so() {
-        let mut policy = Carousel::new(Setup::new(20, Arc::new(vec![10; 4]), 0));
+        let mut policy = carousel(Setup::new(20, Arc::new(vec![10; 4]), 0));
         let mut evicted = Vec::new();
         for (id, verdict) in
             [(0, Verdict::Admitted), (1, Verdict::Admitted), (2, Verdict::Bypassed), (0, Verdict::Hit)]

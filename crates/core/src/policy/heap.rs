@@ -19,6 +19,18 @@ impl<K: Ord + Copy> Heap<K> {
         Self { items: Vec::new() }
     }
 
+    /// Of what [`Self::iter`] gave, place by place; nothing if that cannot be.
+    pub(super) fn restore(items: Vec<(K, Id)>, places: &mut [u32]) -> Option<Self> {
+        let parent = |place: usize| (place - 1) / CHILDREN;
+        if (1..items.len()).any(|place| items[parent(place)] > items[place]) {
+            return None;
+        }
+        for (place, &(_, id)) in items.iter().enumerate() {
+            *places.get_mut(id as usize)? = place as u32;
+        }
+        Some(Self { items })
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.items.len()
@@ -29,7 +41,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.items.first().copied()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (K, Id)> + '_ {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (K, Id)> + '_ {
         self.items.iter().copied()
     }
 

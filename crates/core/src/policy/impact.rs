@@ -9,7 +9,7 @@
 
 use super::icache::{Icache, PARAMETERS};
 use super::{Begin, Due, Entry, Place, Policy, Region, Verdict};
-use crate::Id;
+use crate::{Id, Result};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "impact",
@@ -17,7 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: PARAMETERS,
-    build: |setup| Box::new(Impact(Icache::still(setup))),
+    build: |setup| Box::new(Impact(Icache::impact(setup))),
 };
 
 struct Impact(Icache);
@@ -69,5 +69,13 @@ impl Policy for Impact {
 
     fn regions(&self) -> Vec<Region> {
         self.0.regions()
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.0.save()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        self.0.restore(saved)
     }
 }

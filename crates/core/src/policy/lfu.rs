@@ -8,11 +8,11 @@
 //!
 //! Differs from the textbook: capacity is bytes, not items; a sample larger than the capacity is bypassed.
 
-use std::sync::Arc;
-
 use super::heap::Heap;
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Entry, Setup};
 use crate::Id;
+use crate::saved::{Reader, Writer};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "lfu",
@@ -20,84 +20,77 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Lfu::new(setup)),
+    build: |setup| Box::new(lfu(setup)),
 };
 
-const ABSENT: u32 = u32::MAX;
-
 struct Lfu {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     /// By count, then by when each was asked for last.
     heap: Heap<(u32, u64)>,
     places: Vec<u32>,
     clock: u64,
 }
 
-impl Lfu {
-    fn new(setup: Setup) -> Self {
-        let places = vec![ABSENT; setup.sizes.len()];
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, heap: Heap::new(), places, clock: 0 }
-    }
+fn lfu(setup: Setup) -> Kept<Lfu> {
+    let places = vec![0; setup.sizes.len()];
+    Kept::new("lfu", setup, Lfu { heap: Heap::new(), places, clock: 0 })
+}
 
-    fn shrink_to(&mut self, bytes: u64, evicted: &mut Vec<Id>) {
-        while self.used > bytes
-            && let Some((_, id)) = self.heap.pop(&mut self.places)
-        {
-            self.places[id as usize] = ABSENT;
-            self.used -= self.sizes.size(id);
-            evicted.push(id);
-        }
+impl Lfu {
+    /// Residents with their counts, the one asked for longest ago first.
+    fn by_age(&self) -> Vec<(u32, Id)> {
+        let mut residents: Vec<_> = self.heap.iter().collect();
+        residents.sort_unstable_by_key(|((_, asked), _)| *asked);
+        residents.into_iter().map(|((count, _), id)| (count, id)).collect()
     }
 }
 
-impl Policy for Lfu {
-    fn access(&mut self, id: Id, _due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
+impl Order for Lfu {
+    fn asked(&mut self, _id: Id, _due: &dyn Due) {
         self.clock += 1;
-        if self.contains(id) {
-            let (count, _) = self.heap.key(id, &self.places);
-            self.heap.update((count.saturating_add(1), self.clock), id, &mut self.places);
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        self.shrink_to(others, evicted);
+    }
+
+    fn touch(&mut self, id: Id) {
+        let (count, _) = self.heap.key(id, &self.places);
+        self.heap.update((count.saturating_add(1), self.clock), id, &mut self.places);
+    }
+
+    fn insert(&mut self, id: Id) {
         self.heap.push((1, self.clock), id, &mut self.places);
-        self.used += size;
-        Verdict::Admitted
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.places.get(id as usize).is_some_and(|&place| place != ABSENT)
+    fn pop(&mut self) -> Option<Id> {
+        self.heap.pop(&mut self.places).map(|(_, id)| id)
     }
 
-    fn used(&self) -> u64 {
-        self.used
+    fn each(&self, each: &mut dyn FnMut(Id)) {
+        self.by_age().into_iter().for_each(|(_, id)| each(id));
     }
 
-    fn capacity(&self) -> u64 {
-        self.capacity
+    fn save(&self, out: &mut Writer) {
+        self.by_age().into_iter().for_each(|(count, _)| out.number(count.into()));
     }
 
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        self.shrink_to(capacity, evicted);
-    }
-
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
-        self.heap.iter().for_each(|(_, id)| each(id));
+    /// The clock begins anew: only who was asked for before whom is ever looked at.
+    fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
+        for &id in residents {
+            self.clock += 1;
+            let count = saved.number()?.try_into().ok()?;
+            self.heap.push((count, self.clock), id, &mut self.places);
+        }
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::policy::NoDue;
+    use crate::policy::{NoDue, Policy};
 
     #[test]
     fn the_lowest_count_leaves_and_among_equals_the_oldest() {
-        let mut policy = Lfu::new(Setup::new(30, Arc::new(vec![10; 6]), 0));
+        let mut policy = lfu(Setup::new(30, Arc::new(vec![10; 6]), 0));
         let mut evicted = Vec::new();
         for id in [0, 1, 2, 0, 2, 3, 4] {
             policy.access(id, &NoDue, &mut evicted);

@@ -9,9 +9,8 @@
 //! Differs from the textbook: capacity is bytes, not items; a sample larger than the capacity is bypassed
 //! and evicts nobody.
 
-use std::sync::Arc;
-
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Entry, Setup};
 use crate::Id;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -20,13 +19,13 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Lru::new(setup)),
+    build: |setup| Box::new(lru(setup)),
 };
 
 /// The end of the list. No sample has this id: a catalog holds at most `u32::MAX` samples, from 0.
 const END: Id = Id::MAX;
 
-/// A resident's neighbours. Who is not resident is its own neighbour.
+/// A resident's neighbours.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     newer: Id,
@@ -34,35 +33,23 @@ struct Link {
 }
 
 struct Lru {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     links: Vec<Link>,
     newest: Id,
     oldest: Id,
 }
 
-impl Lru {
-    fn new(setup: Setup) -> Self {
-        let links = (0..setup.sizes.len()).map(|id| Link { newer: id as Id, older: id as Id }).collect();
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, links, newest: END, oldest: END }
-    }
+fn lru(setup: Setup) -> Kept<Lru> {
+    let links = vec![Link { newer: END, older: END }; setup.sizes.len()];
+    Kept::new("lru", setup, Lru { links, newest: END, oldest: END })
+}
 
+impl Lru {
     fn link(&mut self, id: Id) -> &mut Link {
         &mut self.links[id as usize]
     }
 
-    fn insert_newest(&mut self, id: Id) {
-        let older = std::mem::replace(&mut self.newest, id);
-        *self.link(id) = Link { newer: END, older };
-        match older {
-            END => self.oldest = id,
-            _ => self.link(older).newer = id,
-        }
-    }
-
     fn remove(&mut self, id: Id) {
-        let Link { newer, older } = std::mem::replace(self.link(id), Link { newer: id, older: id });
+        let Link { newer, older } = *self.link(id);
         match newer {
             END => self.newest = older,
             _ => self.link(newer).older = older,
@@ -72,52 +59,32 @@ impl Lru {
             _ => self.link(older).newer = newer,
         }
     }
-
-    /// Lets the oldest go until residents take at most `bytes`.
-    fn shrink_to(&mut self, bytes: u64, evicted: &mut Vec<Id>) {
-        while self.used > bytes {
-            let oldest = self.oldest;
-            self.remove(oldest);
-            self.used -= self.sizes.size(oldest);
-            evicted.push(oldest);
-        }
-    }
 }
 
-impl Policy for Lru {
-    fn access(&mut self, id: Id, _due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
-        if self.contains(id) {
-            self.remove(id);
-            self.insert_newest(id);
-            return Verdict::Hit;
+impl Order for Lru {
+    fn touch(&mut self, id: Id) {
+        self.remove(id);
+        self.insert(id);
+    }
+
+    /// As the newest.
+    fn insert(&mut self, id: Id) {
+        let older = std::mem::replace(&mut self.newest, id);
+        *self.link(id) = Link { newer: END, older };
+        match older {
+            END => self.oldest = id,
+            _ => self.link(older).newer = id,
         }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        self.shrink_to(others, evicted);
-        self.insert_newest(id);
-        self.used += size;
-        Verdict::Admitted
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.links.get(id as usize).is_some_and(|link| link.newer != id)
-    }
-
-    fn used(&self) -> u64 {
-        self.used
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        self.shrink_to(capacity, evicted);
+    fn pop(&mut self) -> Option<Id> {
+        let oldest = Some(self.oldest).filter(|&id| id != END)?;
+        self.remove(oldest);
+        Some(oldest)
     }
 
     /// From the oldest to the newest.
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
+    fn each(&self, each: &mut dyn FnMut(Id)) {
         let mut id = self.oldest;
         while id != END {
             each(id);
@@ -129,17 +96,18 @@ impl Policy for Lru {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::NoDue;
+    use crate::policy::{NoDue, Policy, Verdict};
 
-    fn lru(capacity: u64, sizes: Vec<u64>) -> Lru {
-        Lru::new(Setup::new(capacity, Arc::new(sizes), 0))
+    fn of(capacity: u64, sizes: Vec<u64>) -> Kept<Lru> {
+        lru(Setup::new(capacity, Arc::new(sizes), 0))
     }
 
-    fn newest_first(policy: &Lru) -> Vec<Id> {
+    fn newest_first(policy: &dyn Policy) -> Vec<Id> {
         let mut ids = Vec::new();
         policy.residents(&mut |id| ids.push(id));
         ids.reverse();
@@ -148,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_one_asked_for_longest_ago_leaves() {
-        let (mut policy, mut evicted) = (lru(30, vec![10; 5]), Vec::new());
+        let (mut policy, mut evicted) = (of(30, vec![10; 5]), Vec::new());
         for id in [0, 1, 2, 0, 3] {
             policy.access(id, &NoDue, &mut evicted);
         }
@@ -158,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_sample_larger_than_the_capacity_evicts_nobody() {
-        let (mut policy, mut evicted) = (lru(30, vec![10, 31, 10]), Vec::new());
+        let (mut policy, mut evicted) = (of(30, vec![10, 31, 10]), Vec::new());
         policy.access(0, &NoDue, &mut evicted);
         assert_eq!(policy.access(1, &NoDue, &mut evicted), Verdict::Bypassed);
         assert!(evicted.is_empty() && policy.contains(0) && !policy.contains(1));
@@ -171,7 +139,7 @@ mod tests {
             capacity in 0u64..100,
             steps in proptest::collection::vec((0u32..12, 0u64..100, proptest::bool::weighted(0.1)), 0..200),
         ) {
-            let mut policy = lru(capacity, sizes.clone());
+            let mut policy = of(capacity, sizes.clone());
             let mut capacity = capacity;
             let mut model: VecDeque<Id> = VecDeque::new();
             for (id, to, resizes) in steps {

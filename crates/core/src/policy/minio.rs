@@ -9,9 +9,8 @@
 //!
 //! Differs from the paper: capacity is bytes, not items.
 
-use std::sync::Arc;
-
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Entry, Setup};
 use crate::Id;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -20,79 +19,47 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Minio::new(setup)),
+    build: |setup| Box::new(minio(setup)),
 };
 
-struct Minio {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
-    resident: Vec<bool>,
-    /// Residents in the order they came, for a capacity that shrinks.
-    admitted: Vec<Id>,
+/// Residents in the order they came, for a capacity that shrinks.
+#[derive(Default)]
+struct Minio(Vec<Id>);
+
+fn minio(setup: Setup) -> Kept<Minio> {
+    Kept::new("minio", setup, Minio::default())
 }
 
-impl Minio {
-    fn new(setup: Setup) -> Self {
-        let resident = vec![false; setup.sizes.len()];
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, resident, admitted: Vec::new() }
-    }
-}
-
-impl Policy for Minio {
-    fn access(&mut self, id: Id, _due: &dyn Due, _evicted: &mut Vec<Id>) -> Verdict {
-        if self.contains(id) {
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        if size > self.capacity - self.used {
-            return Verdict::Bypassed;
-        }
-        self.used += size;
-        self.resident[id as usize] = true;
-        self.admitted.push(id);
-        Verdict::Admitted
+impl Order for Minio {
+    fn insert(&mut self, id: Id) {
+        self.0.push(id);
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.resident.get(id as usize).is_some_and(|&resident| resident)
+    fn pop(&mut self) -> Option<Id> {
+        self.0.pop()
     }
 
-    fn used(&self) -> u64 {
-        self.used
+    fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
+        None
     }
 
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        while self.used > capacity
-            && let Some(id) = self.admitted.pop()
-        {
-            self.used -= self.sizes.size(id);
-            self.resident[id as usize] = false;
-            evicted.push(id);
-        }
-    }
-
-    /// In the order they were admitted.
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
-        self.admitted.iter().copied().for_each(each);
+    fn each(&self, each: &mut dyn FnMut(Id)) {
+        self.0.iter().copied().for_each(each);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::policy::NoDue;
+    use std::sync::Arc;
 
-    fn minio(capacity: u64, sizes: Vec<u64>) -> Minio {
-        Minio::new(Setup::new(capacity, Arc::new(sizes), 0))
+    use super::*;
+    use crate::policy::{NoDue, Policy, Verdict};
+
+    fn of(capacity: u64, sizes: Vec<u64>) -> Kept<Minio> {
+        minio(Setup::new(capacity, Arc::new(sizes), 0))
     }
 
-    fn access_all(policy: &mut Minio, ids: impl IntoIterator<Item = Id>) -> Vec<Verdict> {
+    fn access_all(policy: &mut Kept<Minio>, ids: impl IntoIterator<Item = Id>) -> Vec<Verdict> {
         let mut evicted = Vec::new();
         let verdicts = ids.into_iter().map(|id| policy.access(id, &NoDue, &mut evicted)).collect();
         assert!(evicted.is_empty());
@@ -101,16 +68,16 @@ mod tests {
 
     #[test]
     fn equal_sizes_fill_it_to_the_last_whole_sample() {
-        let mut policy = minio(1_009, vec![10; 500]);
+        let mut policy = of(1_009, vec![10; 500]);
         access_all(&mut policy, 0..500);
-        assert_eq!((policy.admitted.len(), policy.used()), (100, 1_000));
+        assert_eq!((policy.order.0.len(), policy.used()), (100, 1_000));
         access_all(&mut policy, (0..500).rev());
-        assert_eq!(policy.admitted, Vec::from_iter(0..100));
+        assert_eq!(policy.order.0, Vec::from_iter(0..100));
     }
 
     #[test]
     fn a_smaller_sample_may_still_take_what_is_left() {
-        let mut policy = minio(25, vec![10, 20, 10, 5]);
+        let mut policy = of(25, vec![10, 20, 10, 5]);
         let verdicts = access_all(&mut policy, 0..4);
         assert_eq!(
             verdicts,
@@ -121,7 +88,7 @@ mod tests {
 
     #[test]
     fn those_admitted_last_leave_a_shrinking_cache_first() {
-        let (mut policy, mut evicted) = (minio(40, vec![10; 6]), Vec::new());
+        let (mut policy, mut evicted) = (of(40, vec![10; 6]), Vec::new());
         access_all(&mut policy, [3, 1, 5, 0]);
         policy.resize(25, &mut evicted);
         assert_eq!(evicted, [0, 5]);

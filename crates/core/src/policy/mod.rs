@@ -20,6 +20,7 @@ mod future;
 mod heap;
 mod icache;
 mod impact;
+mod kept;
 mod lfu;
 mod lru;
 mod minio;
@@ -213,9 +214,19 @@ pub trait Policy: Send {
     fn capacity(&self) -> u64;
     /// Changes the capacity, and appends whoever leaves for it to `evicted`.
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>);
-    /// Calls `each` with every resident, in an order in which asking an empty policy for them restores this one
-    /// as far as residents tell: what a policy knows beside them (counts, draws, scores) is lost.
+    /// Calls `each` with every resident, in any order.
     fn residents(&self, each: &mut dyn FnMut(Id));
+    /// All that it knows, as bytes: residents with their region and their order, counts, draws, scores, what is
+    /// pinned, the capacity, and how far a rebuild has come. Only the keys of the plan being decided are not
+    /// part of it: whoever keeps that plan has them.
+    fn save(&self) -> Vec<u8>;
+    /// Takes what [`Self::save`] wrote for a policy of the same name and setup, and goes on as that one did, to
+    /// the sample.
+    ///
+    /// This policy is new; if a plan had begun when the other was saved, it is told of the last that had, by
+    /// [`Self::begin`], first. From there it has the keys, from `saved` all else. What is damaged or another's
+    /// is an error, and a policy that gave one is not to be used.
+    fn restore(&mut self, saved: &[u8]) -> Result<()>;
 
     /// A plan begins: every slot decided from now on is its, and is decided with its keys.
     fn begin(&mut self, _begin: &Begin<'_>) {}
@@ -247,6 +258,13 @@ pub trait Policy: Send {
     fn regions(&self) -> Vec<Region> {
         vec![Region { name: "cache", capacity: self.capacity(), used: self.used() }]
     }
+}
+
+/// The error of a saved state that is not this policy's.
+fn foreign() -> Error {
+    Error::invalid(
+        "the saved state is damaged, or of another policy or dataset: drop it, and the cache begins empty",
+    )
 }
 
 #[cfg(test)]

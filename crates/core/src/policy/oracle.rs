@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
-use crate::Id;
+use super::{Due, Entry, Policy, Setup, Sizes, Verdict, foreign};
+use crate::saved::{Reader, Writer};
+use crate::{Id, Result};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "oracle",
@@ -57,6 +58,18 @@ impl Policy for Oracle {
 
     fn residents(&self, each: &mut dyn FnMut(Id)) {
         (0..self.sizes.len()).for_each(|id| each(id as Id));
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let mut out = Writer::new(self.sizes.len());
+        out.number(self.capacity);
+        out.seal("oracle")
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        let mut saved = Reader::open(saved, "oracle", self.sizes.len()).ok_or_else(foreign)?;
+        self.capacity = saved.number().ok_or_else(foreign)?;
+        saved.end().ok_or_else(foreign)
     }
 }
 

@@ -4,8 +4,8 @@
 //! that was never scored stays, and among equal scores the lowest id leaves. An ablation of `app`: coarse
 //! scores, and no ghost table that would keep newcomers out.
 
+use super::Entry;
 use super::priority::Priority;
-use super::{Entry, Setup};
 use crate::importance::Score;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -14,5 +14,5 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup: Setup| Box::new(Priority::new(setup, Score::Batch, false, false)),
+    build: |setup| Box::new(Priority::policy("pq", setup, Score::Batch, false, false)),
 };

@@ -3,8 +3,8 @@
 //! All samples of a mini-batch share a score, so ties are common; among them the one asked for least often
 //! leaves. How often each was asked for is remembered after it left.
 
+use super::Entry;
 use super::priority::Priority;
-use super::{Entry, Setup};
 use crate::importance::Score;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -13,5 +13,5 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup: Setup| Box::new(Priority::new(setup, Score::Batch, false, true)),
+    build: |setup| Box::new(Priority::policy("pq_lfu", setup, Score::Batch, false, true)),
 };

@@ -1,139 +1,118 @@
 //! Residents by their last reported score: what `app`, `pq` and `pq_lfu` share.
 
-use std::sync::Arc;
-
 use super::heap::Heap;
-use super::{Due, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Setup};
 use crate::Id;
 use crate::importance::Score;
+use crate::saved::{Reader, Writer};
 
-const ABSENT: u32 = u32::MAX;
 /// The key of a score that is not known: above all others.
 const UNKNOWN: u32 = u32::MAX;
 
 /// See `app`, `pq` and `pq_lfu`.
 pub(super) struct Priority {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     score: Score,
     /// Whether newcomers must merit their place.
     selective: bool,
-    /// Whether ties are broken by access counts.
-    counting: bool,
     heap: Heap<(u32, u32)>,
     places: Vec<u32>,
-    /// The ghost table: score and access count of every id.
+    /// The ghost table: the score of every id, and where ties are broken by it how often it was asked for.
     scores: Vec<u32>,
-    counts: Vec<u32>,
+    counts: Option<Vec<u32>>,
 }
 
 impl Priority {
-    pub(super) fn new(setup: Setup, score: Score, selective: bool, counting: bool) -> Self {
+    pub(super) fn policy(
+        name: &'static str,
+        setup: Setup,
+        score: Score,
+        selective: bool,
+        counting: bool,
+    ) -> Kept<Self> {
         let samples = setup.sizes.len();
-        Self {
-            capacity: setup.capacity,
-            used: 0,
-            sizes: setup.sizes,
+        let order = Self {
             score,
             selective,
-            counting,
             heap: Heap::new(),
-            places: vec![ABSENT; samples],
+            places: vec![0; samples],
             scores: vec![UNKNOWN; samples],
-            counts: vec![0; samples],
-        }
+            counts: counting.then(|| vec![0; samples]),
+        };
+        Kept::new(name, setup, order)
     }
 
     fn key(&self, id: Id) -> (u32, u32) {
-        (self.scores[id as usize], if self.counting { self.counts[id as usize] } else { 0 })
+        (self.scores[id as usize], self.counts.as_ref().map_or(0, |counts| counts[id as usize]))
+    }
+}
+
+impl Order for Priority {
+    fn asked(&mut self, id: Id, _due: &dyn Due) {
+        if let Some(counts) = &mut self.counts {
+            counts[id as usize] = counts[id as usize].saturating_add(1);
+        }
     }
 
-    fn take_lowest(&mut self) -> Option<Id> {
-        let (_, id) = self.heap.pop(&mut self.places)?;
-        self.places[id as usize] = ABSENT;
-        self.used -= self.sizes.size(id);
-        Some(id)
+    fn touch(&mut self, id: Id) {
+        self.heap.update(self.key(id), id, &mut self.places);
     }
 
     fn insert(&mut self, id: Id) {
         self.heap.push(self.key(id), id, &mut self.places);
-        self.used += self.sizes.size(id);
     }
 
-    /// Whether the lowest resident may leave for one of score `own`.
-    fn gives_way(&self, own: u32) -> bool {
-        !self.selective || self.heap.first().is_some_and(|((lowest, _), _)| own != UNKNOWN && own >= lowest)
-    }
-}
-
-impl Policy for Priority {
-    fn access(&mut self, id: Id, _due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
-        let count = &mut self.counts[id as usize];
-        *count = count.saturating_add(1);
-        if self.contains(id) {
-            self.heap.update(self.key(id), id, &mut self.places);
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        let mut left = Vec::new();
-        while self.used > others {
-            if !self.gives_way(self.scores[id as usize]) {
-                left.into_iter().for_each(|id| self.insert(id));
-                return Verdict::Bypassed;
-            }
-            left.extend(self.take_lowest());
-        }
-        evicted.append(&mut left);
-        self.insert(id);
-        Verdict::Admitted
+    fn pop(&mut self) -> Option<Id> {
+        self.heap.pop(&mut self.places).map(|(_, id)| id)
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.places.get(id as usize).is_some_and(|&place| place != ABSENT)
-    }
-
-    fn used(&self) -> u64 {
-        self.used
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        while self.used > capacity
-            && let Some(id) = self.take_lowest()
-        {
-            evicted.push(id);
-        }
-    }
-
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
-        self.heap.iter().for_each(|(_, id)| each(id));
+    fn give_way(&mut self, id: Id, _due: &dyn Due) -> Option<Id> {
+        let own = self.scores[id as usize];
+        let ((lowest, _), _) = self.heap.first()?;
+        let merits = !self.selective || own != UNKNOWN && own >= lowest;
+        merits.then(|| self.pop()).flatten()
     }
 
     fn takes(&self) -> Option<Score> {
         Some(self.score)
     }
 
-    fn scored(&mut self, scores: &[(Id, f32)]) {
-        for &(id, score) in scores {
-            let Some(known) = self.scores.get_mut(id as usize) else { continue };
-            *known = (score + 0.0).to_bits().min(UNKNOWN - 1);
-            if self.contains(id) {
-                self.heap.update(self.key(id), id, &mut self.places);
-            }
+    fn scored(&mut self, id: Id, score: f32, resident: bool) {
+        self.scores[id as usize] = (score + 0.0).to_bits().min(UNKNOWN - 1);
+        if resident {
+            self.touch(id);
         }
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Id)) {
+        self.heap.iter().for_each(|(_, id)| each(id));
+    }
+
+    fn save(&self, out: &mut Writer) {
+        out.bits(self.scores.iter().map(|&score| score != UNKNOWN));
+        let known = self.scores.iter().filter(|&&score| score != UNKNOWN);
+        known.for_each(|&score| out.fixed(score.into(), 4));
+        self.counts.iter().flatten().for_each(|&count| out.number(count.into()));
+    }
+
+    fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
+        for (score, known) in self.scores.iter_mut().zip(saved.bits(self.places.len())?) {
+            *score = if known { saved.fixed(4)? as u32 } else { UNKNOWN };
+        }
+        for count in self.counts.iter_mut().flatten() {
+            *count = saved.number()?.try_into().ok()?;
+        }
+        residents.iter().for_each(|&id| self.insert(id));
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::policy::{NoDue, find};
+    use crate::policy::{NoDue, Policy, find};
 
     fn policy(name: &str) -> Box<dyn Policy> {
         (find(name).unwrap().build)(Setup::new(30, Arc::new(vec![10; 8]), 0))

@@ -8,11 +8,10 @@
 //! allocation has room. Sharing between jobs is not part of it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Due, Entry};
 use crate::Id;
-use crate::bits::Bits;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "quiver",
@@ -20,75 +19,31 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Quiver::new(setup)),
+    build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
 };
 
-struct Quiver {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
-    queue: VecDeque<Id>,
-    resident: Bits,
-}
+/// Residents, whoever came first in front.
+#[derive(Default)]
+struct Quiver(VecDeque<Id>);
 
-impl Quiver {
-    fn new(setup: Setup) -> Self {
-        let resident = Bits::new(setup.sizes.len());
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, queue: VecDeque::new(), resident }
+impl Order for Quiver {
+    fn insert(&mut self, id: Id) {
+        self.0.push_back(id);
     }
 
-    fn pop(&mut self, evicted: &mut Vec<Id>) {
-        if let Some(id) = self.queue.pop_front() {
-            self.resident.remove(id);
-            self.used -= self.sizes.size(id);
-            evicted.push(id);
-        }
-    }
-}
-
-impl Policy for Quiver {
-    fn access(&mut self, id: Id, due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
-        if self.contains(id) {
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        // Who must go, and whether all of them are done with this epoch.
-        let (mut left, mut going) = (self.used, 0);
-        while left > others {
-            match self.queue.get(going) {
-                Some(&oldest) if !due.due_in_epoch(oldest) => left -= self.sizes.size(oldest),
-                _ => return Verdict::Bypassed,
-            }
-            going += 1;
-        }
-        (0..going).for_each(|_| self.pop(evicted));
-        self.queue.push_back(id);
-        self.resident.insert(id);
-        self.used += size;
-        Verdict::Admitted
+    fn pop(&mut self) -> Option<Id> {
+        self.0.pop_front()
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.resident.contains(id)
+    fn give_way(&mut self, _id: Id, due: &dyn Due) -> Option<Id> {
+        self.0.pop_front_if(|oldest| !due.due_in_epoch(*oldest))
     }
 
-    fn used(&self) -> u64 {
-        self.used
+    fn put_back(&mut self, id: Id) {
+        self.0.push_front(id);
     }
 
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        while self.used > capacity {
-            self.pop(evicted);
-        }
-    }
-
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
-        self.queue.iter().copied().for_each(each);
+    fn each(&self, each: &mut dyn FnMut(Id)) {
+        self.0.iter().copied().for_each(each);
     }
 }

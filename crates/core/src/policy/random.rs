@@ -4,9 +4,9 @@
 //!
 //! Capacity is bytes; a sample larger than the capacity is bypassed.
 
-use std::sync::Arc;
-
-use super::{Due, Entry, Policy, Setup, Sizes, Verdict};
+use super::kept::{Kept, Order};
+use super::{Entry, Setup};
+use crate::saved::{Reader, Writer};
 use crate::{Id, Rng};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -15,86 +15,60 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     parameters: &[],
-    build: |setup| Box::new(Random::new(setup)),
+    build: |setup| Box::new(random(setup)),
 };
 
-const ABSENT: u32 = u32::MAX;
-
 struct Random {
-    capacity: u64,
-    used: u64,
-    sizes: Arc<dyn Sizes>,
     residents: Vec<Id>,
-    places: Vec<u32>,
     rng: Rng,
 }
 
-impl Random {
-    fn new(setup: Setup) -> Self {
-        let (places, rng) = (vec![ABSENT; setup.sizes.len()], Rng::new(setup.seed, 0, "random"));
-        Self { capacity: setup.capacity, used: 0, sizes: setup.sizes, residents: Vec::new(), places, rng }
-    }
-
-    fn shrink_to(&mut self, bytes: u64, evicted: &mut Vec<Id>) {
-        while self.used > bytes {
-            let place = self.rng.below(self.residents.len() as u64) as usize;
-            let id = self.residents.swap_remove(place);
-            if let Some(&moved) = self.residents.get(place) {
-                self.places[moved as usize] = place as u32;
-            }
-            self.places[id as usize] = ABSENT;
-            self.used -= self.sizes.size(id);
-            evicted.push(id);
-        }
-    }
+fn random(setup: Setup) -> Kept<Random> {
+    let rng = Rng::new(setup.seed, 0, "random");
+    Kept::new("random", setup, Random { residents: Vec::new(), rng })
 }
 
-impl Policy for Random {
-    fn access(&mut self, id: Id, _due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict {
-        if self.contains(id) {
-            return Verdict::Hit;
-        }
-        let size = self.sizes.size(id);
-        let Some(others) = self.capacity.checked_sub(size) else { return Verdict::Bypassed };
-        self.shrink_to(others, evicted);
-        self.places[id as usize] = self.residents.len() as u32;
+impl Order for Random {
+    fn insert(&mut self, id: Id) {
         self.residents.push(id);
-        self.used += size;
-        Verdict::Admitted
     }
 
-    fn contains(&self, id: Id) -> bool {
-        self.places.get(id as usize).is_some_and(|&place| place != ABSENT)
+    fn pop(&mut self) -> Option<Id> {
+        if self.residents.is_empty() {
+            return None;
+        }
+        let place = self.rng.below(self.residents.len() as u64) as usize;
+        Some(self.residents.swap_remove(place))
     }
 
-    fn used(&self) -> u64 {
-        self.used
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>) {
-        self.capacity = capacity;
-        self.shrink_to(capacity, evicted);
-    }
-
-    fn residents(&self, each: &mut dyn FnMut(Id)) {
+    /// By place, since a draw is of places.
+    fn each(&self, each: &mut dyn FnMut(Id)) {
         self.residents.iter().copied().for_each(each);
+    }
+
+    fn save(&self, out: &mut Writer) {
+        out.number(self.rng.drawn());
+    }
+
+    fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
+        self.residents.extend(residents);
+        self.rng.skip(saved.number()?);
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::policy::NoDue;
+    use crate::policy::{NoDue, Policy};
 
     #[test]
     fn everybody_leaves_as_often_as_anybody() {
         let mut left = [0u32; 4];
         for seed in 0..4_000 {
-            let mut policy = Random::new(Setup::new(40, Arc::new(vec![10; 5]), seed));
+            let mut policy = random(Setup::new(40, Arc::new(vec![10; 5]), seed));
             let mut evicted = Vec::new();
             for id in 0..5 {
                 policy.access(id, &NoDue, &mut evicted);

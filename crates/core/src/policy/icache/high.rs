@@ -12,6 +12,7 @@ use crate::Id;
 use crate::importance::Keys;
 use crate::policy::heap::Heap;
 use crate::policy::{Due, Sizes};
+use crate::saved::{Reader, Writer};
 
 /// Residents that move to the new heaps with each slot: an epoch as long as the cache rebuilds in a 64th.
 const MOVES: usize = 64;
@@ -187,6 +188,49 @@ impl High {
         let home = if !self.strict && due.due_in_epoch(id) { self.due } else { self.idle };
         self.heaps[home as usize].push(self.keys.sortable(id), id, &mut self.places);
         self.homes[id as usize] = home;
+    }
+
+    /// Who stands where in which heap. The keys of this plan are not part of it, those of old heaps are.
+    pub(super) fn save(&self, out: &mut Writer) {
+        let heap = |home: &u8| &self.heaps[*home as usize];
+        for home in [self.idle, self.due] {
+            out.ids(heap(&home).iter().map(|(_, id)| id));
+        }
+        out.number(self.old.len() as u64);
+        for old in self.old.iter().map(heap) {
+            out.ids(old.iter().map(|(_, id)| id));
+            old.iter().for_each(|(key, _)| out.fixed(key.into(), 4));
+        }
+    }
+
+    /// Takes what [`Self::save`] wrote; nobody is here yet, and this plan's keys are known.
+    pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Option<()> {
+        self.free.clear();
+        (self.idle, self.due) = (0, 1);
+        self.heaps = vec![self.read(0, false, saved)?, self.read(1, false, saved)?];
+        let old = u8::try_from(saved.number()?).ok().filter(|&old| usize::from(old) <= MOST_HEAPS)?;
+        self.old = (2..2 + old).collect();
+        for home in 2..2 + old {
+            let heap = self.read(home, true, saved)?;
+            self.heaps.push(heap);
+        }
+        Some(())
+    }
+
+    fn read(&mut self, home: u8, is_old: bool, saved: &mut Reader<'_>) -> Option<Heap<u32>> {
+        let mut items = Vec::new();
+        for id in saved.ids()? {
+            self.used = self.used.checked_add(self.sizes.size(id))?;
+            let was = std::mem::replace(&mut self.homes[id as usize], home);
+            (was == ABSENT).then_some(())?;
+            items.push((self.keys.sortable(id), id));
+        }
+        if is_old {
+            for (key, _) in &mut items {
+                *key = saved.fixed(4)? as u32;
+            }
+        }
+        Heap::restore(items, &mut self.places)
     }
 
     fn fresh(&mut self) -> u8 {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::Id;
 use crate::bits::Bits;
 use crate::policy::Sizes;
+use crate::saved::{Reader, Writer};
 
 const ABSENT: u32 = u32::MAX;
 
@@ -45,8 +46,18 @@ impl Low {
     }
 
     pub(super) fn residents(&self, each: &mut dyn FnMut(Id)) {
-        let here = |&&(id, ticket): &&(Id, u32)| self.tickets[id as usize] == ticket;
-        self.queue.iter().filter(here).for_each(|&(id, _)| each(id));
+        self.queued().for_each(|(id, _)| each(id));
+    }
+
+    /// Who is here, in the order they came, with their tickets.
+    fn queued(&self) -> impl Iterator<Item = (Id, u32)> + '_ {
+        self.queue.iter().copied().filter(|&(id, ticket)| self.tickets[id as usize] == ticket)
+    }
+
+    /// Whether `ticket` is of this epoch.
+    fn came(&self, ticket: u32) -> bool {
+        // Tickets start over after 2^32, and a queue is never half as long.
+        ticket.wrapping_sub(self.epoch) < u32::MAX / 2
     }
 
     /// An epoch begins: whoever is here was here before it.
@@ -56,9 +67,7 @@ impl Low {
 
     /// Serves a resident. True if it came in a package of this epoch and is served for the first time.
     pub(super) fn serve(&mut self, id: Id) -> bool {
-        // Tickets start over after 2^32, and a queue is never half as long.
-        let came = self.tickets[id as usize].wrapping_sub(self.epoch) < u32::MAX / 2;
-        let packed = came && self.unserved.contains(id);
+        let packed = self.came(self.tickets[id as usize]) && self.unserved.contains(id);
         self.unserved.remove(id);
         packed
     }
@@ -93,5 +102,27 @@ impl Low {
                 evicted.push(id);
             }
         }
+    }
+    /// Who is here in the order they came, how many of them before this epoch, and who was not served yet.
+    pub(super) fn save(&self, out: &mut Writer) {
+        let queued: Vec<(Id, u32)> = self.queued().collect();
+        out.ids(queued.iter().map(|&(id, _)| id));
+        out.number(queued.iter().filter(|&&(_, ticket)| !self.came(ticket)).count() as u64);
+        out.bits(queued.iter().map(|&(id, _)| self.unserved.contains(id)));
+    }
+
+    /// Takes what [`Self::save`] wrote; nobody is here yet. Tickets begin anew: only their order is looked at.
+    pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Option<()> {
+        let ids = saved.ids()?;
+        self.epoch = u32::try_from(saved.number()?).ok().filter(|&before| before as usize <= ids.len())?;
+        for (&id, unserved) in ids.iter().zip(saved.bits(ids.len())?) {
+            self.used.checked_add(self.sizes.size(id))?;
+            (!self.contains(id)).then_some(())?;
+            self.push(id);
+            if !unserved {
+                self.unserved.remove(id);
+            }
+        }
+        Some(())
     }
 }

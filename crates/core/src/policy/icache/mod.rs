@@ -23,10 +23,11 @@ use std::sync::Arc;
 
 use self::high::High;
 use self::low::Low;
-use super::{Begin, Due, Entry, NoDue, Place, Policy, Region, Setup, Sizes, Verdict};
-use crate::Id;
+use super::{Begin, Due, Entry, NoDue, Place, Policy, Region, Setup, Sizes, Verdict, foreign};
 use crate::bits::Bits;
+use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
+use crate::{Id, Result};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -61,6 +62,7 @@ enum Split {
 
 /// See the module's head.
 pub(super) struct Icache {
+    name: &'static str,
     capacity: u64,
     sizes: Arc<dyn Sizes>,
     split: Split,
@@ -81,6 +83,7 @@ impl Icache {
         let values = setup.values.or_defaults(PARAMETERS);
         let split = if values.text("split") == "paper" { Split::Paper } else { Split::Fixed };
         Self {
+            name: "icache",
             capacity: setup.capacity,
             high: High::new(Arc::clone(&setup.sizes), values.switch("strict")),
             low: Low::new(Arc::clone(&setup.sizes)),
@@ -94,9 +97,9 @@ impl Icache {
         }
     }
 
-    /// One whose residents stay until there is a static buffer, as `impact` begins.
-    pub(super) fn still(setup: Setup) -> Self {
-        Self { still: true, ..Self::new(setup) }
+    /// `impact`: the residents stay until there is a static buffer.
+    pub(super) fn impact(setup: Setup) -> Self {
+        Self { name: "impact", still: true, ..Self::new(setup) }
     }
 
     /// What the regions share.
@@ -127,6 +130,10 @@ impl Icache {
 
     fn is_buffered(&self, id: Id) -> bool {
         self.buffer.contains(id)
+    }
+
+    fn in_buffer(&self) -> impl Iterator<Item = Id> + '_ {
+        (0..self.sizes.len() as Id).filter(|&id| self.is_buffered(id))
     }
 
     /// Makes the H region small enough that all fit together with `bytes` more.
@@ -186,9 +193,7 @@ impl Policy for Icache {
         self.capacity = capacity;
         if self.buffered > capacity {
             // A buffer that does not fit is given up whole; its samples are read when they are needed.
-            (0..self.sizes.len() as Id)
-                .filter(|&id| self.buffer.contains(id))
-                .for_each(|id| evicted.push(id));
+            evicted.extend(self.in_buffer());
             (self.buffer, self.buffered) = (Bits::default(), 0);
         }
         self.low_limit = self.low_limit.min(self.regions_capacity());
@@ -199,7 +204,7 @@ impl Policy for Icache {
     fn residents(&self, each: &mut dyn FnMut(Id)) {
         self.high.residents(each);
         self.low.residents(each);
-        (0..self.sizes.len() as Id).filter(|&id| self.buffer.contains(id)).for_each(each);
+        self.in_buffer().for_each(each);
     }
 
     fn begin(&mut self, begin: &Begin<'_>) {
@@ -243,9 +248,51 @@ impl Policy for Icache {
         }
         regions
     }
+
+    fn save(&self) -> Vec<u8> {
+        let mut out = Writer::new(self.sizes.len());
+        let flags = [self.still, self.selected.is_some()].map(u64::from);
+        let head = [self.capacity, self.low_limit].into_iter().chain(flags);
+        head.chain(self.selected.into_iter().flatten()).for_each(|number| out.number(number));
+        self.high.save(&mut out);
+        self.low.save(&mut out);
+        out.ids(self.in_buffer().collect::<Vec<Id>>().into_iter());
+        out.seal(self.name)
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<()> {
+        self.read(saved).ok_or_else(foreign)
+    }
 }
 
 impl Icache {
+    fn read(&mut self, saved: &[u8]) -> Option<()> {
+        let mut saved = Reader::open(saved, self.name, self.sizes.len())?;
+        (self.capacity, self.low_limit) = (saved.number()?, saved.number()?);
+        let (still, selected) = (saved.number()?, saved.number()?);
+        (self.still, self.selected) = (still == 1, None);
+        if selected == 1 {
+            self.selected = Some([saved.number()?, saved.number()?, saved.number()?, saved.number()?]);
+        }
+        self.high.restore(&mut saved)?;
+        self.low.restore(&mut saved)?;
+        let mut twice = false;
+        self.low.residents(&mut |id| twice |= self.high.contains(id));
+        let buffer = saved.ids()?;
+        if !buffer.is_empty() {
+            self.buffer = Bits::new(self.sizes.len());
+        }
+        for id in buffer {
+            twice |= self.contains(id);
+            self.buffer.insert(id);
+            self.buffered = self.buffered.checked_add(self.sizes.size(id))?;
+        }
+        let used = self.high.used.checked_add(self.low.used)?.checked_add(self.buffered)?;
+        let fits = used <= self.capacity && self.low_limit <= self.regions_capacity();
+        (fits && !twice).then_some(())?;
+        saved.end()
+    }
+
     /// Puts ids into the static buffer; those that are not resident are read.
     pub(super) fn buffer(&mut self, ids: &[Id], read: &mut Vec<Id>, evicted: &mut Vec<Id>) {
         self.still = false;
