@@ -32,6 +32,8 @@ pub enum State {
     Single,
     /// In the window; the policy keeps its sample, but the bytes are lost and are read again.
     Refill,
+    /// Decided; its sample is read when it is asked for, and not before.
+    Unread,
     /// Decided before its rank began the epoch again; what it needs is seen when it is asked for.
     Again,
     /// A reader has asked for it and waits; no other request may take it.
@@ -41,7 +43,7 @@ pub enum State {
 }
 
 impl State {
-    /// Whether a slot is in the window and nobody has asked for it yet.
+    /// Whether a slot is in the window, holds its sample's bytes, and nobody has asked for it yet.
     pub fn waits(self) -> bool {
         matches!(self, Self::Hit | Self::Packed | Self::Single | Self::Refill)
     }
@@ -118,6 +120,11 @@ impl Schedule {
     pub fn with_packages(mut self, packages: Option<(Arc<Packages>, u64)>) -> Self {
         self.packages = packages;
         self
+    }
+
+    /// Sets the packages that its plan was made from and the bytes of one.
+    pub fn set_packages(&mut self, packages: Option<(Arc<Packages>, u64)>) {
+        self.packages = packages;
     }
 
     /// A plan that another server had begun to carry out, with the states of the slots it had decided.
@@ -240,27 +247,39 @@ impl Schedule {
 
     /// Notes what was decided of the slot that [`Self::next_undecided`] gave.
     pub fn decide(&mut self, slot: usize, outcome: State) {
-        debug_assert!(outcome.waits());
+        debug_assert!(outcome.waits() || outcome == State::Unread);
         debug_assert_eq!(slot, self.frontier);
         self.states[slot] = outcome;
         self.frontier = slot + 1;
     }
 
+    /// Whether the plan serves an id twice.
+    pub fn repeats(&self) -> bool {
+        !self.next.is_empty()
+    }
+
     /// The slot that a request of `rank` for `id` takes, decided or not.
     pub fn find(&self, rank: u32, id: Id) -> Option<usize> {
+        self.find_after(rank, id, 0)
+    }
+
+    /// The same for a request that has asked for `id` so many times `before`.
+    pub fn find_after(&self, rank: u32, id: Id, before: usize) -> Option<usize> {
         // A straggler of a rank that has left is nobody's slot any more.
         if self.ranks.get(rank as usize).is_none_or(|rank| rank.closed) {
             return None;
         }
-        self.chain(id).find(|&slot| {
+        let open = |&slot: &usize| {
             slot % self.ranks.len() == rank as usize
                 && !matches!(self.states[slot], State::Done | State::Taken)
-        })
+        };
+        self.chain(id).filter(open).nth(before)
     }
 
     /// Whether a decided slot of `id` has not been served yet.
     pub fn waits_for(&self, id: Id) -> bool {
-        self.chain(id).any(|slot| self.states[slot].waits() || self.states[slot] == State::Taken)
+        let waits = |state: State| state.waits() || matches!(state, State::Taken | State::Unread);
+        self.chain(id).any(|slot| waits(self.states[slot]))
     }
 
     /// How many decided slots of `id` nobody has asked for yet.
@@ -351,7 +370,7 @@ impl Schedule {
                 }
                 // Passed over while the rank was closed: deciding will not come back to it.
                 State::Ahead if position >= start && slot < self.frontier => self.states[slot] = State::Again,
-                State::Ahead | State::Again if position < start => self.finish(slot),
+                State::Ahead | State::Again | State::Unread if position < start => self.finish(slot),
                 was if position < start && was.waits() => {
                     left.push((slot, was));
                     self.finish(slot);
@@ -419,7 +438,7 @@ impl Schedule {
                     waited_for.get_or_insert(position);
                     continue;
                 }
-                State::Ahead | State::Again => {}
+                State::Ahead | State::Again | State::Unread => {}
                 was @ (State::Hit | State::Packed | State::Single | State::Refill) => decided.push((slot, was)),
             }
             count += 1;

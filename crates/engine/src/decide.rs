@@ -35,29 +35,29 @@ impl State {
             self.objects[key as usize].keepers > 0 || (others && !waits)
         });
         let hit = match step.verdict {
-            Verdict::Hit | Verdict::Packed => present.is_some(),
+            // An earlier slot of the same sample may be decided and not read yet.
+            Verdict::Hit | Verdict::Packed => present.is_some() || waits,
             Verdict::Admitted | Verdict::Bypassed => shared,
-        };
-        let outcome = match (hit, step.verdict) {
-            (true, Verdict::Packed) => Slot::Packed,
-            (true, _) => Slot::Hit,
-            (false, Verdict::Hit | Verdict::Packed) => Slot::Refill,
-            (false, Verdict::Admitted | Verdict::Bypassed) => Slot::Single,
         };
         self.reconcile(serial, &[id]);
         let mut room = true;
         if !hit && fetch {
             let payer = Payer { job: serial, epoch: Some(step.epoch), other: false };
             room = self.read(dataset, id, payer, false, None)?.is_some();
-        } else if !hit {
-            self.detach(dataset, id);
         }
+        let outcome = match step.verdict {
+            Verdict::Packed if hit => Slot::Packed,
+            _ if hit => Slot::Hit,
+            Verdict::Hit | Verdict::Packed => Slot::Refill,
+            Verdict::Admitted | Verdict::Bypassed if fetch && room => Slot::Single,
+            Verdict::Admitted | Verdict::Bypassed => Slot::Unread,
+        };
         let size = self.datasets[dataset as usize].catalog.size(id);
-        if let Some(key) = self.object(dataset, id) {
-            self.objects[key as usize].holds += 1;
+        if outcome.waits() {
+            self.hold(dataset, id);
         }
         if let Some(job) = self.jobs.get_mut(&serial) {
-            job.window += size;
+            job.window += if outcome.waits() { size } else { 0 };
             if let Some(schedule) = job.schedules.get_mut(&step.epoch) {
                 schedule.decide(step.slot, outcome);
             }

@@ -5,6 +5,8 @@
 //! slot and holds its object; reads that were not made ahead are queued. *Grant*: when every object is
 //! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
 
+use std::collections::HashMap;
+
 use hotset_core::schedule::State as Slot;
 use hotset_core::{Error, Id, Index, Kind, Result};
 
@@ -83,8 +85,19 @@ impl State {
         }
         // Nearly always one epoch: the first and the last slot asked for of each.
         let mut spans: Vec<(u64, usize, usize)> = Vec::new();
+        // How often each sample was asked for so far, where a plan repeats some.
+        let mut asked: HashMap<(u64, Id), usize> = HashMap::new();
         for &(epoch, id) in &wanted.samples {
             let Some((epoch, slot)) = self.slot_of(wanted, epoch, id)? else { continue };
+            let schedule = self.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
+            let slot = match schedule {
+                Some(schedule) if schedule.repeats() => {
+                    let before = asked.entry((epoch, id)).or_default();
+                    *before += 1;
+                    schedule.find_after(wanted.rank, id, *before - 1).unwrap_or(slot)
+                }
+                _ => slot,
+            };
             match spans.iter_mut().find(|span| span.0 == epoch) {
                 Some(span) => (span.1, span.2) = (span.1.min(slot), span.2.max(slot)),
                 None => spans.push((epoch, slot, slot)),
@@ -179,10 +192,10 @@ impl State {
         let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
         let dataset = job.dataset;
         let Some(schedule) = job.schedules.get_mut(&epoch) else { return Ok(None) };
-        // Begun over, or not yet decided when the epoch changed under a reader that waited for memory.
-        let unheld = !schedule.state(slot).waits();
+        let before = schedule.state(slot);
         let generation = schedule.generation();
-        let found = self.object(dataset, id);
+        // A miss is a read of its own, whatever lingers.
+        let found = self.object(dataset, id).filter(|_| before != Slot::Unread);
         let object = match found {
             Some(object) => {
                 self.hurry(object);
@@ -198,16 +211,20 @@ impl State {
         else {
             return Ok(None);
         };
-        let mut was = schedule.take(slot);
-        if matches!(was, Slot::Hit | Slot::Packed) && found.is_none() {
+        schedule.take(slot);
+        let was = match before {
+            Slot::Unread => Slot::Single,
             // The policy keeps it, but its bytes were lost: in a restart, or because reading them failed.
-            was = Slot::Refill;
-        }
-        if unheld {
-            was = if found.is_some() { Slot::Hit } else { Slot::Single };
+            Slot::Hit | Slot::Packed if found.is_none() => Slot::Refill,
+            before if before.waits() => before,
+            // Begun over, or not yet decided when the epoch changed under a reader that waited for memory.
+            _ if found.is_some() => Slot::Hit,
+            _ => Slot::Single,
+        };
+        if !before.waits() {
             self.objects[object as usize].holds += 1;
         }
-        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, was, generation } }))
+        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, before, was, generation } }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -294,13 +311,13 @@ impl State {
     pub(crate) fn give_back(&mut self, serial: u64, items: &[Item]) {
         for item in items {
             self.let_go(item.object);
-            let Role::Planned { epoch, slot, was, generation } = item.role else { continue };
+            let Role::Planned { epoch, slot, before, generation, .. } = item.role else { continue };
             let Some(job) = self.jobs.get_mut(&serial) else { continue };
             let dataset = job.dataset;
             let Some(schedule) = job.schedule(epoch, generation) else { continue };
-            schedule.untake(slot, was);
-            if let Some(object) = self.object(dataset, item.id) {
-                self.objects[object as usize].holds += 1;
+            schedule.untake(slot, before);
+            if before.waits() {
+                self.hold(dataset, item.id);
             }
         }
     }
@@ -364,8 +381,8 @@ impl State {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         let (mut fresh, mut substituted) = (false, false);
         let was = match item.role {
-            Role::Planned { epoch, slot, was, generation } => {
-                job.window = job.window.saturating_sub(length);
+            Role::Planned { epoch, slot, before, was, generation } => {
+                job.window -= if before.waits() { length.min(job.window) } else { 0 };
                 if let Some(schedule) = job.schedule(epoch, generation) {
                     fresh = schedule.serve(slot) && !schedule.plan().is_silent(slot);
                     substituted = schedule.plan().is_substituted(slot);

@@ -4,37 +4,51 @@
 //! another server left it, also beside jobs that hold bytes of the same dataset already.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
-use hotset_core::counters::Counters;
 use hotset_core::policy::{self, Sizes};
-use hotset_core::sampling;
 use hotset_core::schedule::Schedule;
+use hotset_core::{run, sampling};
 use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
-use crate::job::{Job, Planner};
+use crate::job::Job;
+use crate::mind::Mind;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
-/// Strategies that a server carries out. The others plan from losses that a server does not yet plan with.
-const STRATEGIES: &[&str] = &["uniform"];
-/// Policies that need nothing but to be asked. The others need keys and scores that a server does not yet give.
-const POLICIES: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
+/// Policies that need nothing but to be asked.
+const PLAIN: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
 
-/// An error for a name that is registered but runs in simulations alone.
-fn live(what: &str, name: &str, known: &[&str]) -> Result<()> {
-    if known.contains(&name) {
-        return Ok(());
+/// An error for a pair that cannot work.
+fn check_pair(strategy: Option<&sampling::Entry>, policy: &policy::Entry, bytes: u64, granted: u64) -> Result<()> {
+    let name = policy.name;
+    if policy.offline {
+        return Err(Error::invalid(format!(
+            "policy `{name}` must know every plan of the run beforehand, so only `hotset simulate` can run it: \
+             choose another `policy`"
+        )));
     }
-    Err(Error::invalid(format!(
-        "{what} `{name}` does not run live yet; `hotset simulate` compares it on a trace of your losses. Live ones: \
-         `{}`",
-        known.join("`, `")
-    )))
+    if !policy.bounded && granted < bytes {
+        return Err(Error::invalid(format!(
+            "policy `{name}` is a bound to compare with and keeps everything: give it `cache=\"100%\"`, or choose \
+             another `policy`"
+        )));
+    }
+    if strategy.is_none() && !PLAIN.contains(&name) {
+        return Err(Error::invalid(format!(
+            "policy `{name}` goes by plans and losses, and a dataset without a sampler has neither: choose `{}`",
+            PLAIN.join("`, `")
+        )));
+    }
+    Ok(())
+}
+
+fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 impl Engine {
@@ -73,72 +87,65 @@ impl Engine {
         let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
         let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or("minio");
         let entry = policy::find(name)?;
-        if let Some(strategy) = strategy {
-            live("strategy", strategy.name, STRATEGIES)?;
-        }
-        live("policy", name, POLICIES)?;
         let asked = request.cache.of(catalog.bytes());
         let granted = state.grant_memory(asked, catalog.bytes())?;
-        if !entry.bounded && granted < catalog.bytes() {
-            return Err(Error::invalid(format!(
-                "policy `{name}` is a bound to compare with and keeps everything: give it `cache=\"100%\"`, or \
-                 choose another `policy`"
-            )));
-        }
-        let setup = policy::Setup::new(granted, Arc::clone(&catalog) as Arc<dyn Sizes>, request.seed);
-        let mut policy = (entry.build)(setup);
-        let mut planner = strategy.map(|entry| {
-            let setup = sampling::Setup {
+        check_pair(strategy, entry, catalog.bytes(), granted)?;
+        let setup = strategy.map(|strategy| -> Result<run::Config> {
+            Ok(run::Config {
+                strategy,
+                strategy_values: strategy.values(texts(&request.strategy_settings))?,
+                policy: entry,
+                policy_values: entry.values(texts(&request.policy_settings))?,
                 sizes: Arc::clone(&catalog) as Arc<dyn Sizes>,
                 capacity: granted,
-                ..sampling::Setup::new(catalog.len(), request.seed)
-            };
-            Planner::new((entry.build)(setup), request.pad)
+                seed: request.seed,
+                epochs: request.epochs,
+                world: 1,
+                pad: request.pad,
+                package: request.packages.as_ref().map(|_| request.package_bytes),
+            })
         });
-        let mut residents = 0;
-        if let Some(snapshot) = snapshot {
-            snapshot.fits(&request, catalog.len())?;
-            residents = snapshot.fill(policy.as_mut());
-            if let Some(planner) = &mut planner {
-                planner.go_on(snapshot.last.clone());
+        let setup = setup.transpose()?;
+        let (policy, mut planner) = match setup {
+            Some(config) => {
+                let policy = config.policy();
+                let planner = run::Planner::new(config, policy.takes_packages());
+                (policy, Some(planner))
             }
-        }
+            None => {
+                let setup = policy::Setup::new(granted, Arc::clone(&catalog) as Arc<dyn Sizes>, request.seed);
+                ((entry.build)(setup), None)
+            }
+        };
         let grant = JobGrant {
             strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
-            policy: name.to_owned(),
+            policy: entry.name.to_owned(),
             asked,
             granted,
         };
-        tracing::info!(job = request.job, policy = name, granted, "job opened");
+        let mut job = Job::new(request, grant.clone(), dataset, catalog.len(), policy, None);
+        if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
+            snapshot.fits(&job.request, catalog.len())?;
+            snapshot.put_into(&mut job, planner, catalog.len())?;
+        }
+        tracing::info!(job = job.request.job, policy = grant.policy, granted, "job opened");
+        job.mind = planner.map(|planner| {
+            let adapts = planner.strategy().adapts();
+            Arc::new(Mind::new(planner, adapts))
+        });
+        job.sessions.insert(session.0);
         let serial = state.next_serial();
-        state.names.insert(request.job.clone(), serial);
-        let mut job = Job {
-            request,
-            grant: grant.clone(),
-            dataset,
-            policy,
-            residents,
-            planner: planner.map(|planner| Arc::new(Mutex::new(planner))),
-            schedules: snapshot.map(|s| s.schedules(catalog.len())).unwrap_or_default(),
-            begun: snapshot.map(|s| s.begun.clone()).unwrap_or_default(),
-            counters: BTreeMap::new(),
-            unplanned: Counters::default(),
-            past: Counters::default(),
-            window: 0,
-            largest_batch: 0,
-            sessions: HashSet::from([session.0]),
-            left: None,
-            over: false,
-            scores: snapshot.map(|s| s.scores.clone()).unwrap_or_default(),
-        };
+        state.names.insert(job.request.job.clone(), serial);
         job.restore_window(|id| catalog.size(id));
         for schedule in job.schedules.values_mut() {
             schedule.set_generation(state.next_serial());
         }
+        let mut residents = Vec::new();
+        job.policy.residents(&mut |id| residents.push(id));
         let waiting = job.waiting();
         state.jobs.insert(serial, job);
         // Other jobs may hold bytes that this one keeps or waits for.
-        for &id in snapshot.iter().flat_map(|snapshot| &snapshot.residents) {
+        for id in residents {
             state.keep(dataset, id, true);
         }
         for id in waiting {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id};
 use hotset_store::{Catalog, ReadError, Store};
@@ -56,18 +56,22 @@ impl State {
     }
 
     /// Notes the end of a read, and wakes who waits for it.
-    fn complete(&mut self, read: &Read, requests: u64, result: Result<(), ReadError>) {
+    fn complete(&mut self, read: &Read, requests: u64, took: Duration, result: Result<(), ReadError>) {
         let key = read.object;
         let Some(pending) = self.pending.remove(&key) else { return };
         let object = &mut self.objects[key as usize];
         object.fill = Fill::Ready;
         let (dataset, current) = (object.dataset, object.current);
         if let Some(job) = self.jobs.get_mut(&pending.payer.job) {
+            if let Some(epoch) = pending.payer.epoch {
+                job.pace(epoch).read(1, took);
+            }
             let counters = job.counters(pending.payer.epoch);
             counters.storage_requests += requests;
             match &result {
                 Ok(()) => {
                     counters.storage_reads += 1;
+                    counters.other_reads += u64::from(pending.payer.other);
                     counters.storage_bytes += read.catalog.size(read.id);
                 }
                 Err(_) => counters.failed += 1,
@@ -125,10 +129,12 @@ fn run(shared: &Arc<Shared>) {
         if let Some(mut read) = state.next_read() {
             state.reading += 1;
             drop(state);
+            let began = Instant::now();
             let (requests, result) = make(shared, &mut read);
+            let took = began.elapsed();
             state = shared.lock();
             state.reading -= 1;
-            state.complete(&read, requests, result);
+            state.complete(&read, requests, took, result);
             continue;
         }
         state.idle += 1;

@@ -1,21 +1,21 @@
 //! A job's logical side, taken out of one engine and put into another.
 //!
-//! A snapshot holds what cannot be worked out again: who the policy keeps, the scores, the plans under way and
-//! how far each was decided. Deciding is the same for the same plan and policy, so an engine that starts from a
-//! snapshot and is asked for a later slot decides what lies between and stands where the first one stood. Bytes
-//! are not part of it: they are read again when they are due, and counted as `refill`.
+//! A snapshot holds what cannot be worked out again: what the policy knows, what was reported, what the strategy
+//! knows, the plans under way and how far each was decided. Deciding is the same for the same plan and policy, so
+//! an engine that starts from a snapshot and is asked for a later slot decides what lies between and stands where
+//! the first one stood. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hotset_core::policy::{NoDue, Policy, Verdict};
+use hotset_core::run::{Planner, Saved};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::{Schedule, State as Slot};
 use hotset_core::{Error, Id, Result};
 
 use crate::config::JobRequest;
 use crate::engine::Engine;
-use crate::job::Job;
+use crate::job::{Cut, Job};
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,27 +24,25 @@ pub struct Snapshot {
     pub request: JobRequest,
     /// Samples of its dataset.
     pub samples: u64,
-    /// What its policy keeps, in an order in which asking for it again restores the policy.
-    pub residents: Vec<Id>,
-    /// The last score of each sample; empty when none was reported.
-    pub scores: Vec<f32>,
+    /// What its policy knows.
+    pub policy: Vec<u8>,
+    /// What its plans are made from.
+    pub planner: Saved,
     /// The plans under way.
     pub schedules: Vec<ScheduleSnapshot>,
+    /// How the last plans were cut.
+    pub cuts: BTreeMap<u64, Cut>,
     /// The newest epoch each rank has begun.
     pub begun: BTreeMap<u32, u64>,
-    /// The last plan's epoch, world and left-out ids.
-    pub last: Option<(u64, u32, Vec<Id>)>,
 }
 
 /// One plan, and what was decided of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleSnapshot {
-    /// Its epoch.
-    pub epoch: u64,
-    /// The ranks it is cut over.
-    pub world: u32,
-    /// Its ids, in plan order.
-    pub ids: Vec<Id>,
+    /// The plan, as it saves itself.
+    pub plan: Vec<u8>,
+    /// The bytes of a package, where there were packages.
+    pub package: Option<u64>,
     /// One byte for each slot that was decided.
     pub states: Vec<u8>,
 }
@@ -57,99 +55,116 @@ impl Engine {
 
     /// Takes a snapshot of a job; `None` if it has no plans.
     ///
-    /// One visit to each resident and to each decided slot under the lock, once an epoch.
+    /// One visit to each resident and to each slot under the lock, once an epoch.
     pub fn snapshot(&self, job: &str) -> Result<Option<Snapshot>> {
-        let planner = {
+        let mind = {
             let state = self.shared.lock();
-            state.jobs[&state.job(job)?].planner.clone()
+            state.jobs[&state.job(job)?].mind.clone()
         };
-        let Some(planner) = planner else { return Ok(None) };
+        let Some(mind) = mind else { return Ok(None) };
         // Before the engine's lock: whoever makes a plan holds the planner for as long as that takes.
-        let last = planner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).last();
+        let planner = mind.planner();
+        let saved = planner.save();
         let state = self.shared.lock();
         let job = &state.jobs[&state.job(job)?];
-        let mut residents = Vec::with_capacity(job.residents as usize);
-        job.policy.residents(&mut |id| residents.push(id));
+        let samples = state.datasets[job.dataset as usize].catalog.len();
+        let schedules: Vec<(Arc<Plan>, Option<u64>, Vec<u8>)> = job.schedules.values().map(taken).collect();
+        let policy = job.policy.save();
+        let (request, cuts, begun) = (job.request.clone(), job.cuts.clone(), job.begun.clone());
+        drop(state);
+        drop(planner);
+        let schedules = schedules
+            .into_iter()
+            .map(|(plan, package, states)| ScheduleSnapshot { plan: plan.save(samples), package, states })
+            .collect();
         Ok(Some(Snapshot {
-            request: job.request.clone(),
-            samples: state.datasets[job.dataset as usize].catalog.len() as u64,
-            residents,
-            scores: job.scores.clone(),
-            schedules: job.schedules.iter().map(|(&epoch, schedule)| taken(epoch, schedule)).collect(),
-            begun: job.begun.clone(),
-            last,
+            request,
+            samples: samples as u64,
+            policy,
+            planner: saved,
+            schedules,
+            cuts,
+            begun,
         }))
     }
 }
 
-fn taken(epoch: u64, schedule: &Schedule) -> ScheduleSnapshot {
+fn taken(schedule: &Schedule) -> (Arc<Plan>, Option<u64>, Vec<u8>) {
     let state = |slot| match schedule.state(slot) {
         Slot::Ahead => 0,
         Slot::Hit => 1,
         // Whoever waits for it will ask again.
-        Slot::Single | Slot::Taken => 2,
+        Slot::Single | Slot::Taken | Slot::Unread => 2,
         Slot::Again => 3,
         Slot::Done => 4,
         Slot::Refill => 5,
+        Slot::Packed => 6,
     };
-    let plan = schedule.plan();
-    ScheduleSnapshot {
-        epoch,
-        world: plan.world(),
-        ids: plan.ids().to_vec(),
-        states: (0..schedule.frontier()).map(state).collect(),
-    }
+    let (begin, _) = schedule.begins();
+    (Arc::clone(schedule.plan()), begin.package, (0..schedule.frontier()).map(state).collect())
+}
+
+fn misfit() -> Error {
+    Error::invalid("the state does not fit the dataset")
 }
 
 impl Snapshot {
-    /// Whether it fits the job that is being opened, and can be put into it.
+    /// Whether it fits the job that is being opened, as far as can be told without putting it in.
     pub fn fits(&self, request: &JobRequest, samples: usize) -> Result<()> {
         if self.request != *request {
             return Err(Error::invalid("the state was written with other settings"));
         }
-        let inside = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < samples);
-        let scores = self.scores.is_empty() || self.scores.len() == samples;
-        let plans = self.schedules.iter().all(|schedule| {
-            let states =
-                schedule.states.len() <= schedule.ids.len() && schedule.states.iter().all(|&s| s <= 5);
-            let whole = schedule.world > 0 && schedule.ids.len().is_multiple_of(schedule.world as usize);
-            states && whole && inside(&schedule.ids)
-        });
-        let last = self.last.as_ref().is_none_or(|(_, world, left_out)| *world > 0 && inside(left_out));
-        if self.samples != samples as u64 || !scores || !plans || !last || !inside(&self.residents) {
-            return Err(Error::invalid("the state does not fit the dataset"));
+        if self.samples != samples as u64 || self.cuts.values().any(|cut| cut.world == 0) {
+            return Err(misfit());
         }
+        self.schedules(samples).map(|_| ())
+    }
+
+    /// Puts it into a job that was just made, and its planner.
+    pub(crate) fn put_into(&self, job: &mut Job, planner: &mut Planner, samples: usize) -> Result<()> {
+        planner.restore(&self.planner)?;
+        let packages = planner.packages().cloned();
+        job.schedules = self.schedules(samples)?;
+        for (saved, schedule) in self.schedules.iter().zip(job.schedules.values_mut()) {
+            schedule.set_packages(packages.clone().zip(saved.package));
+        }
+        // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
+        let asked = job.schedules.values().rev().find(|schedule| schedule.begins().1);
+        if let Some(schedule) = asked {
+            job.policy.begin(&schedule.begins().0);
+        }
+        job.policy.restore(&self.policy)?;
+        (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
+        job.arrived.clone_from(&self.begun);
+        let (kept, residents) = (&mut job.kept, &mut job.residents);
+        job.policy.residents(&mut |id| *residents += u64::from(kept.insert(id)));
         Ok(())
     }
 
-    /// Fills a policy that keeps nothing; how many it keeps then.
-    pub(crate) fn fill(&self, policy: &mut dyn Policy) -> u64 {
-        let mut evicted = Vec::new();
-        let admitted =
-            self.residents.iter().filter(|&&id| policy.access(id, &NoDue, &mut evicted) == Verdict::Admitted);
-        let admitted = admitted.count();
-        (admitted - evicted.len()) as u64
-    }
-
     /// The plans under way, as far as they were decided.
-    pub(crate) fn schedules(&self, samples: usize) -> BTreeMap<u64, Schedule> {
+    fn schedules(&self, samples: usize) -> Result<BTreeMap<u64, Schedule>> {
         let restored = self.schedules.iter().map(|saved| {
-            let plan = Plan::cut(saved.epoch, saved.world, false, saved.ids.clone());
+            let plan = Plan::restore(samples, &saved.plan).ok_or_else(misfit)?;
+            if saved.states.len() > plan.len() || saved.states.iter().any(|&state| state > 6) {
+                return Err(misfit());
+            }
+            let (epoch, world) = (plan.epoch(), plan.world());
             let states = saved.states.iter().map(|&state| match state {
                 1 => Slot::Hit,
-                2 => Slot::Single,
+                2 => Slot::Unread,
                 3 => Slot::Again,
                 4 => Slot::Done,
                 5 => Slot::Refill,
+                6 => Slot::Packed,
                 _ => Slot::Ahead,
             });
             let mut schedule = Schedule::restored(Arc::new(plan), samples, states);
-            for (&rank, _) in self.begun.iter().filter(|&(_, &epoch)| epoch >= saved.epoch) {
-                if rank < saved.world {
+            for (&rank, _) in self.begun.iter().filter(|&(_, &begun)| begun >= epoch) {
+                if rank < world {
                     schedule.begin(rank, 0, &mut Vec::new());
                 }
             }
-            (saved.epoch, schedule)
+            Ok((epoch, schedule))
         });
         restored.collect()
     }

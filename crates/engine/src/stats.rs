@@ -1,6 +1,7 @@
 //! What an engine tells of itself.
 
 use hotset_core::counters::Counters;
+use hotset_core::policy::Region;
 
 use crate::engine::Engine;
 
@@ -31,6 +32,8 @@ pub struct EngineStats {
     pub concurrency: u64,
     /// Bytes moved to make room.
     pub moved: u64,
+    /// The most reported values that were applied in one hold of a lock.
+    pub most_applied: u64,
 }
 
 /// One job's side.
@@ -56,6 +59,10 @@ pub struct JobStats {
     pub resident_samples: u64,
     /// Bytes its policy keeps.
     pub resident_bytes: u64,
+    /// The parts of its capacity.
+    pub regions: Vec<Region>,
+    /// What its strategy says of its last plan, by name.
+    pub notes: Vec<(&'static str, f64)>,
     /// Counters of its epochs.
     pub epochs: Vec<(u64, Counters)>,
     /// Counters of servings that no plan asked for.
@@ -81,6 +88,7 @@ impl Engine {
             reads_in_flight: state.reading as u64,
             concurrency: state.config.concurrency as u64,
             moved: state.arena.moved(),
+            most_applied: state.most_applied,
         }
     }
 
@@ -101,6 +109,8 @@ impl Engine {
                 capacity: job.grant.granted,
                 resident_samples: job.residents,
                 resident_bytes: job.policy.used(),
+                regions: job.policy.regions(),
+                notes: job.notes.clone(),
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
                 unplanned: job.unplanned.clone(),
                 total: job.total(),

@@ -9,8 +9,8 @@ use hotset_core::{Error, Id};
 /// Why a sample is served.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    /// A plan says so.
-    Planned { epoch: u64, slot: usize, was: Slot, generation: u64 },
+    /// A plan says so; how its slot stood before, and what it costs.
+    Planned { epoch: u64, slot: usize, before: Slot, was: Slot, generation: u64 },
     /// The dataset has no sampler and is kept as it is asked for; whether it was a hit.
     Kept { hit: bool },
     /// Beside the plan; whether it was a hit.

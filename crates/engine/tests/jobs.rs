@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch};
 use hotset_core::{Index, Kind};
-use hotset_engine::{Config, Engine};
+use hotset_engine::{Config, Engine, Trained};
 
 #[test]
 fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
@@ -63,6 +63,7 @@ fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
         machine: 128 << 20,
         retries: 0,
         linger: std::time::Duration::ZERO,
+        patience: std::time::Duration::from_secs(10),
     };
     let engine = Engine::new(config.clone());
     let reader = Reader::new(&engine, &opened);
@@ -200,7 +201,10 @@ fn scores_are_taken_or_refused_one_by_one() {
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
     engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    let report = |ids: &[u32], losses: &[f32]| {
+        engine.report("job", Trained { epoch: 0, rank: 0, upto: ids.len() as u64, ids, losses })
+    };
     let scores = [1.0, f32::NAN, -1.0, f32::INFINITY, 0.0, 2.0];
-    assert_eq!(engine.report("job", 0, &[0, 1, 2, 3, 4, 99], &scores).unwrap(), (2, 4));
-    assert_eq!(engine.report("job", 0, &[0], &[]).unwrap_err().kind, Kind::Invalid);
+    assert_eq!(report(&[0, 1, 2, 3, 4, 99], &scores).unwrap(), (2, 4));
+    assert_eq!(report(&[0], &[]).unwrap_err().kind, Kind::Invalid);
 }

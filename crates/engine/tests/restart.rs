@@ -93,10 +93,10 @@ fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
     let snapshot = first.snapshot("job").unwrap().unwrap();
     let spoilt: [fn(&mut Snapshot); 5] = [
         |s| s.samples += 1,
-        |s| s.residents.push(50),
-        |s| s.scores = vec![0.0; 3],
-        |s| s.schedules[0].world = 0,
-        |s| s.schedules[0].ids.push(1000),
+        |s| s.policy = vec![1, 2, 3],
+        |s| s.planner.table = vec![0; 30],
+        |s| s.schedules[0].plan[0] ^= 1,
+        |s| s.schedules[0].states = vec![0; 1000],
     ];
     for spoil in spoilt {
         let engine = engine();

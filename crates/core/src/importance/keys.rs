@@ -8,6 +8,7 @@ use super::Ranking;
 use crate::Id;
 use crate::bits::Bits;
 use crate::policy::Sizes;
+use crate::saved::{Reader, Writer};
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,6 +54,25 @@ impl Keys {
     /// Whether `id` is an H-sample.
     pub fn is_high(&self, id: Id) -> bool {
         self.high.contains(id)
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        self.values.iter().for_each(|value| writer.fixed(u64::from(value.to_bits()), 4));
+        writer.bits((0..self.values.len() as Id).map(|id| self.high.contains(id)));
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>, samples: usize) -> Option<Self> {
+        let mut values = Vec::new();
+        for _ in 0..samples {
+            let value = f32::from_bits(reader.fixed(4)? as u32);
+            values.push(Some(value).filter(|value| !value.is_nan())?);
+        }
+        let mut high = Bits::new(samples);
+        (0..).zip(reader.bits(samples)?).filter(|(_, is_high)| *is_high).for_each(|(id, _)| {
+            high.insert(id);
+        });
+        let high_len = high.count();
+        Some(Self { values, high, high_len })
     }
 
     /// How many H-samples there are.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::Id;
 use crate::importance::Keys;
+use crate::saved::{Reader, Writer};
 
 /// Something that happens before a slot is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +136,86 @@ impl Plan {
     pub fn with_silent_padding(mut self) -> Self {
         self.silent = true;
         self
+    }
+
+    /// All of it as bytes, for a catalog of `samples`.
+    pub fn save(&self, samples: usize) -> Vec<u8> {
+        let mut writer = Writer::new(samples);
+        for number in [self.epoch, u64::from(self.world), self.padded as u64, self.selected_high] {
+            writer.number(number);
+        }
+        for ids in [&self.ids, &self.left_out, &self.unserved] {
+            writer.ids(ids.iter().copied());
+        }
+        let optional = [self.silent, !self.weights.is_empty(), !self.substituted.is_empty(), self.keys.is_some()];
+        writer.bits(optional.into_iter());
+        // Weights are few different numbers: each is written once, and then by its number.
+        let mut different: Vec<u32> = self.weights.iter().map(|weight| weight.to_bits()).collect();
+        different.sort_unstable();
+        different.dedup();
+        writer.number(different.len() as u64);
+        different.iter().for_each(|&bits| writer.fixed(u64::from(bits), 4));
+        for weight in &self.weights {
+            writer.number(different.binary_search(&weight.to_bits()).unwrap_or_default() as u64);
+        }
+        writer.bits(self.substituted.iter().copied());
+        writer.number(self.events.len() as u64);
+        for (slot, event) in &self.events {
+            let (kind, of) = match event {
+                Event::Load(package) => (0, package),
+                Event::Leave(id) => (1, id),
+            };
+            writer.number(u64::from(*slot));
+            writer.number(u64::from(*of) << 1 | kind);
+        }
+        if let Some(keys) = &self.keys {
+            keys.write(&mut writer);
+        }
+        writer.seal("plan")
+    }
+
+    /// What [`Self::save`] wrote for as many samples; nothing if it cannot be that.
+    pub fn restore(samples: usize, saved: &[u8]) -> Option<Self> {
+        let mut reader = Reader::open(saved, "plan", samples)?;
+        let (epoch, world) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
+        let (padded, selected_high) = (usize::try_from(reader.number()?).ok()?, reader.number()?);
+        let (ids, left_out, unserved) = (reader.ids()?, reader.ids()?, reader.ids()?);
+        let optional: Vec<bool> = reader.bits(4)?.collect();
+        let [silent, weighted, substituted, keyed] = optional[..] else { return None };
+        let mut different = Vec::new();
+        for _ in 0..reader.number()? {
+            different.push(f32::from_bits(reader.fixed(4)? as u32));
+        }
+        let mut weights = Vec::new();
+        for _ in 0..if weighted { ids.len() } else { 0 } {
+            weights.push(*different.get(usize::try_from(reader.number()?).ok()?)?);
+        }
+        let substituted = reader.bits(if substituted { ids.len() } else { 0 })?.collect();
+        let mut events = Vec::new();
+        for _ in 0..reader.number()? {
+            let (slot, event) = (u32::try_from(reader.number()?).ok()?, reader.number()?);
+            let of = u32::try_from(event >> 1).ok()?;
+            events.push((slot, if event & 1 == 0 { Event::Load(of) } else { Event::Leave(of) }));
+        }
+        let keys = if keyed { Some(Arc::new(Keys::read(&mut reader, samples)?)) } else { None };
+        reader.end()?;
+        let whole = world > 0 && ids.len().is_multiple_of(world as usize) && padded <= ids.len();
+        let leaving = |(_, event): &(u32, Event)| !matches!(event, Event::Leave(id) if *id as usize >= samples);
+        let plan = Self {
+            epoch,
+            world,
+            ids,
+            left_out,
+            padded,
+            silent,
+            weights,
+            substituted,
+            events,
+            keys,
+            selected_high,
+            unserved,
+        };
+        (whole && plan.events.iter().all(leaving)).then_some(plan)
     }
 
     /// The weight of a slot in the loss.
@@ -270,6 +351,31 @@ mod tests {
             assert_eq!((plan.epoch(), plan.world()), (4, 8));
         }
         assert_eq!(Plan::cut(0, 0, false, vec![3]).rank_ids(0).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn what_was_saved_is_the_same_plan() {
+        use crate::importance::Ranking;
+        let values = vec![1.0, f32::NAN, 0.5, 2.0, 0.0];
+        let keys = Keys::new(values.clone(), &Ranking::of(&values, 0, 0), &vec![10u64; 5], 20);
+        let drawn = Drawn {
+            ids: vec![3, 1, 4, 0, 3, 2, 1],
+            weights: vec![1.0, 2.0, 0.0, 1.0, 1.0, 2.0, 1.0],
+            substituted: vec![false, true, false, false, true, false, false],
+            events: vec![(0, Event::Load(7)), (3, Event::Leave(4))],
+            keys: Some(Arc::new(keys)),
+            selected_high: 2,
+            unserved: vec![2],
+        };
+        let plan = Plan::cut(9, 2, true, drawn).with_silent_padding();
+        let saved = plan.save(5);
+        assert_eq!(Plan::restore(5, &saved), Some(plan));
+        for cut in 0..saved.len() {
+            assert_eq!(Plan::restore(5, &saved[..cut]), None);
+        }
+        assert_eq!(Plan::restore(6, &saved), None, "another dataset's");
+        let plain = Plan::cut(0, 1, false, vec![1, 0]);
+        assert_eq!(Plan::restore(2, &plain.save(2)), Some(plain));
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
 }
 
 pub fn engine() -> Engine {
-    Engine::new(Config { concurrency: 8, memory: None, machine: 8 << 30, retries: 5, linger: Duration::ZERO })
+    Engine::new(Config { concurrency: 8, memory: None, machine: 8 << 30, retries: 5, linger: Duration::ZERO, patience: Duration::from_secs(10) })
 }
 
 pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
@@ -106,6 +106,11 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
         seed: 7,
         prefetch: true,
         pad: false,
+        strategy_settings: Default::default(),
+        policy_settings: Default::default(),
+        epochs: None,
+        packages: None,
+        package_bytes: hotset_engine::PACKAGE_BYTES,
     }
 }
 
@@ -142,6 +147,21 @@ impl<'a> Reader<'a> {
 
     pub fn ask(&self, indices: &[u64]) -> Result<Grant> {
         self.engine.get_batch(self.session, self.job, 0, indices, Duration::from_secs(30), &mut || true)
+    }
+
+    /// Asks for samples that are re-evaluated before `epoch`, and lets go of them.
+    pub fn get_reevaluated(&mut self, indices: &[u64], epoch: u64) {
+        let wait = Duration::from_secs(30);
+        let grant = self
+            .engine
+            .get_reevaluated(self.session, self.job, 0, indices, epoch, wait, &mut || true)
+            .unwrap();
+        for new in &grant.segments {
+            // A later batch may lie in it, and is not told of it again.
+            let map = unsafe { Mmap::map(&*new.descriptor) }.unwrap();
+            self.maps.insert(new.segment, Arc::new(map));
+        }
+        self.engine.release(self.session, &[grant.lease]);
     }
 
     /// Asks for a batch and checks every byte and label of it.
