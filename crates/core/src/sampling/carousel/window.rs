@@ -56,6 +56,12 @@ impl Window {
         self.riders.is_empty()
     }
 
+    /// How many ride and are not about to leave.
+    #[cfg(test)]
+    pub(super) fn riders(&self) -> usize {
+        self.riders.len()
+    }
+
     /// Whether a round is under way.
     pub(super) fn is_turning(&self) -> bool {
         !self.ahead.is_empty()
@@ -64,7 +70,9 @@ impl Window {
     /// Ends the round where it is: who has not boarded does not, and who has not left stays.
     pub(super) fn halt(&mut self) {
         self.ahead.clear();
-        self.leavers.clear();
+        // They ride on in front: nobody who stayed is due to leave before them.
+        let boarded = self.riders.front().map_or(self.rounds, |(_, boarded)| *boarded);
+        self.leavers.drain(..).for_each(|id| self.riders.push_front((id, boarded)));
     }
 
     /// Takes `id` in as a static cache does: if there is room.
