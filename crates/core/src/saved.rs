@@ -133,9 +133,14 @@ impl<'a> Reader<'a> {
         Some((0..count).map(move |place| bytes[place / 8] >> (place % 8) & 1 == 1))
     }
 
+    /// Whether all was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Nothing may be left.
     pub(crate) fn end(self) -> Option<()> {
-        self.bytes.is_empty().then_some(())
+        self.is_empty().then_some(())
     }
 }
 

@@ -11,7 +11,8 @@
 //! comes at the same slot everywhere, however fast requests come.
 //!
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
-//! line, in metrics and in reports. `conformance` runs over every registered one.
+//! line, in metrics and in reports. One region is all that most have: they are an order in which residents leave
+//! (`kept`). `conformance` runs over every registered one.
 
 mod app;
 mod belady;

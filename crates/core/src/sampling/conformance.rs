@@ -1,5 +1,7 @@
 //! What every registered strategy must keep, over numbers of ranks and samples that do not come out even.
 
+mod restart;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -23,9 +25,14 @@ struct Job {
 impl Job {
     fn new(entry: &Entry, samples: usize, seed: u64, world: u32, pad: bool) -> Self {
         let setup = Setup { capacity: samples as u64 / 5, epochs: Some(20), ..Setup::new(samples, seed) };
+        Self::of(entry, setup, world, pad)
+    }
+
+    fn of(entry: &Entry, setup: Setup, world: u32, pad: bool) -> Self {
+        let table = Table::new(setup.samples);
         let strategy = (entry.build)(setup);
         let pad = pad || strategy.pads();
-        Self { strategy, table: Table::new(samples), carried: Vec::new(), world, pad }
+        Self { strategy, table, carried: Vec::new(), world, pad }
     }
 
     fn plan(&mut self, epoch: u64) -> Plan {
@@ -40,6 +47,9 @@ impl Job {
             carried: Some(&self.carried),
             importance: Some(&self.table),
             reevaluated: Some(&reevaluated),
+            accuracy: (epoch > 0).then(|| loss(2, epoch).into()),
+            // Storage that is slow at times and at others fast enough for full passes.
+            rates: Some(Rates { storage: loss(3, epoch).into(), training: 3.0 }),
             ..Draw::default()
         });
         let plan = Plan::cut(epoch, self.world, self.pad, drawn);
@@ -49,9 +59,9 @@ impl Job {
         plan
     }
 
-    /// Trains the first of a plan's slots up to `until`, all ranks in step.
-    fn train(&mut self, plan: &Plan, until: usize) {
-        for (step, &id) in plan.ids()[..until].iter().enumerate() {
+    /// Trains these of a plan's slots, all ranks in step.
+    fn train(&mut self, plan: &Plan, slots: std::ops::Range<usize>) {
+        for (step, &id) in plan.ids().iter().enumerate().take(slots.end).skip(slots.start) {
             let late = step / self.world as usize >= cut(plan.rank_len());
             let (epoch, step) = (plan.epoch() as u32, step as u32);
             self.table.apply(&[Report { id, value: loss(id, plan.epoch()), epoch, step, late }]);
@@ -60,7 +70,7 @@ impl Job {
 
     fn epoch(&mut self, epoch: u64) -> Plan {
         let plan = self.plan(epoch);
-        self.train(&plan, plan.len());
+        self.train(&plan, 0..plan.len());
         self.strategy.close(epoch, &self.table);
         plan
     }

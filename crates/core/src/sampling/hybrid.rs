@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::selection::{FRACTION, SUBSTITUTE, Selection};
 use super::{Draw, Drawn, Entry, FULL_LAST, Reevaluation, Setup, Strategy, foreign};
 use crate::importance::{Table, Volatility};
+use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Result};
 
@@ -57,6 +58,13 @@ impl Hybrid {
 
     fn setup(&self) -> &Setup {
         &self.selection.setup
+    }
+
+    fn read(&mut self, saved: &[u8]) -> Option<()> {
+        let samples = self.setup().samples;
+        let mut saved = Reader::open(saved, ENTRY.name, samples)?;
+        self.volatility = Volatility::restore(samples, &mut saved)?;
+        saved.end()
     }
 }
 
@@ -120,14 +128,13 @@ impl Strategy for Hybrid {
     }
 
     fn save(&self) -> Vec<u8> {
-        let mut saved = Vec::new();
-        self.volatility.save(&mut saved);
-        saved
+        let mut out = Writer::new(self.setup().samples);
+        self.volatility.save(&mut out);
+        out.seal(ENTRY.name)
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {
-        self.volatility = Volatility::restore(self.setup().samples, saved).ok_or_else(foreign)?;
-        Ok(())
+        self.read(saved).ok_or_else(foreign)
     }
 }
 

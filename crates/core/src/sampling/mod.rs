@@ -274,7 +274,9 @@ pub trait Strategy: Send {
 
 /// The error of a saved state that is not this strategy's.
 fn foreign() -> Error {
-    Error::invalid("the saved state is of another strategy or dataset: drop it, and the job begins anew")
+    Error::invalid(
+        "the saved state is damaged, or of another strategy or dataset: drop it, and the job begins anew",
+    )
 }
 
 #[cfg(test)]

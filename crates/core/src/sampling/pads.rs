@@ -17,6 +17,7 @@ use super::selection::Selection;
 use super::uniform::carried_front;
 use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy, foreign};
 use crate::importance::Score;
+use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Result, Rng};
 
@@ -56,6 +57,22 @@ pub(super) struct Pads {
 impl Pads {
     pub(super) fn new(setup: Setup, score: Score) -> Self {
         Self { selection: Selection::new(setup, PARAMETERS), score, mean: None, accuracies: Vec::new() }
+    }
+
+    fn name(&self) -> &'static str {
+        if self.score == Score::Rank { ENTRY.name } else { super::batchloss::ENTRY.name }
+    }
+
+    fn read(&mut self, saved: &[u8]) -> Option<()> {
+        let mut saved = Reader::open(saved, self.name(), self.selection.setup.samples)?;
+        self.mean = Some(f64::from_bits(saved.fixed(8)?)).filter(|mean| !mean.is_nan());
+        self.accuracies.clear();
+        while let Some(bits) = saved.fixed(8) {
+            self.accuracies.push(f64::from_bits(bits));
+        }
+        let finite = self.accuracies.iter().all(|accuracy| accuracy.is_finite());
+        (finite && self.accuracies.len() <= EPOCHS + 1).then_some(())?;
+        saved.end()
     }
 
     /// Whether this epoch is a plain shuffle.
@@ -155,19 +172,15 @@ impl Strategy for Pads {
     }
 
     fn save(&self) -> Vec<u8> {
+        let mut out = Writer::new(self.selection.setup.samples);
+        // No mean is ever not a number.
         let numbers = std::iter::once(self.mean.unwrap_or(f64::NAN)).chain(self.accuracies.iter().copied());
-        numbers.flat_map(f64::to_le_bytes).collect()
+        numbers.for_each(|number| out.fixed(number.to_bits(), 8));
+        out.seal(self.name())
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {
-        if saved.is_empty() || !saved.len().is_multiple_of(8) || saved.len() > 8 * (EPOCHS + 2) {
-            return Err(foreign());
-        }
-        let number = |bytes: &[u8]| bytes.try_into().map(f64::from_le_bytes).unwrap_or(f64::NAN);
-        let mut numbers = saved.chunks_exact(8).map(number);
-        self.mean = numbers.next().filter(|mean| !mean.is_nan());
-        self.accuracies = numbers.collect();
-        Ok(())
+        self.read(saved).ok_or_else(foreign)
     }
 }
 

@@ -103,6 +103,19 @@ fn measured_rates_set_the_share_within_its_bounds() {
 }
 
 #[test]
+fn who_was_about_to_leave_when_full_passes_begin_rides_on() {
+    let mut strategy = carousel(530, 100, "auto", "fifo");
+    let mut riders_after = |epoch, storage| {
+        let rates = Some(super::super::Rates { storage, training: 1.0 });
+        strategy.draw(&Draw { epoch, world: 1, carried: Some(&[]), rates, ..Draw::default() });
+        strategy.window.as_ref().map(Window::riders)
+    };
+    assert_eq!(riders_after(0, 0.3), Some(100));
+    assert!(riders_after(1, 0.3) < Some(100), "the epoch ends within a round");
+    assert_eq!(riders_after(2, 1.0), Some(100), "a full pass over a static cache");
+}
+
+#[test]
 fn a_restored_window_goes_on_the_same() {
     for epochs in [0, 1, 4] {
         let mut strategy = carousel(500, 100, "0.3", "fifo");

@@ -19,6 +19,7 @@ use self::window::Window;
 use super::uniform::{carried_front, shuffled};
 use super::{Draw, Drawn, Entry, Event, FULL_LAST, Setup, Strategy, foreign};
 use crate::Result;
+use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 
 const PARAMETERS: &[Parameter] = &[
@@ -137,15 +138,20 @@ impl Strategy for Carousel {
     }
 
     fn save(&self) -> Vec<u8> {
-        self.window.as_ref().map_or_else(Vec::new, Window::save)
+        let mut out = Writer::new(self.setup.samples);
+        if let Some(window) = &self.window {
+            window.save(&mut out);
+        }
+        out.seal(ENTRY.name)
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {
-        self.window = match saved {
-            [] => None,
-            _ => Some(Window::restore(&self.setup, saved).ok_or_else(foreign)?),
-        };
-        Ok(())
+        let mut saved = Reader::open(saved, ENTRY.name, self.setup.samples).ok_or_else(foreign)?;
+        self.window = None;
+        if !saved.is_empty() {
+            self.window = Some(Window::restore(&self.setup, &mut saved).ok_or_else(foreign)?);
+        }
+        saved.end().ok_or_else(foreign)
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::Setup;
 use crate::bits::Bits;
 use crate::importance::Table;
 use crate::policy::Sizes;
+use crate::saved::{Reader, Writer};
 use crate::{Id, Rng};
 
 /// Parts of the permutation that are shuffled in pairs when it is renewed.
@@ -55,6 +56,12 @@ impl Window {
         self.riders.is_empty()
     }
 
+    /// How many ride and are not about to leave.
+    #[cfg(test)]
+    pub(super) fn riders(&self) -> usize {
+        self.riders.len()
+    }
+
     /// Whether a round is under way.
     pub(super) fn is_turning(&self) -> bool {
         !self.ahead.is_empty()
@@ -63,7 +70,9 @@ impl Window {
     /// Ends the round where it is: who has not boarded does not, and who has not left stays.
     pub(super) fn halt(&mut self) {
         self.ahead.clear();
-        self.leavers.clear();
+        // They ride on in front: nobody who stayed is due to leave before them.
+        let boarded = self.riders.front().map_or(self.rounds, |(_, boarded)| *boarded);
+        self.leavers.drain(..).for_each(|id| self.riders.push_front((id, boarded)));
     }
 
     /// Takes `id` in as a static cache does: if there is room.
@@ -120,7 +129,8 @@ impl Window {
                 self.used -= sizes.size(leaver);
                 leave(leaver);
             }
-            self.board(id, size);
+            // One that was carried over from another number of ranks may have taken its room.
+            self.board_if_room(id, sizes);
         }
         if self.ahead.is_empty() {
             // With `ride=hard` some leave though nobody needs their room.
@@ -220,51 +230,43 @@ impl Window {
         leavers
     }
 
-    /// All of it as bytes.
-    pub(super) fn save(&self) -> Vec<u8> {
-        let mut saved = Vec::new();
-        saved.extend(self.owed.to_le_bytes());
-        let counts = [self.cursor as u64, self.passes, self.rounds as u64];
-        let lengths = [self.riders.len(), self.ahead.len(), self.leavers.len()].map(|length| length as u64);
-        saved.extend(counts.iter().chain(&lengths).flat_map(|count| count.to_le_bytes()));
-        let riders = self.riders.iter().flat_map(|&(id, boarded)| [id, (self.rounds - boarded) as u32]);
-        let lists = self.ahead.iter().chain(&self.leavers).chain(&self.permutation).copied();
-        saved.extend(riders.chain(lists).flat_map(u32::to_le_bytes));
-        saved
+    /// Writes what [`Self::restore`] reads.
+    pub(super) fn save(&self, out: &mut Writer) {
+        out.fixed(self.owed.to_bits(), 8);
+        [self.cursor as u64, self.passes, self.rounds as u64].iter().for_each(|&count| out.number(count));
+        out.ids(self.riders.iter().map(|&(id, _)| id));
+        self.riders.iter().for_each(|&(_, boarded)| out.number((self.rounds - boarded) as u64));
+        for ids in [&self.ahead, &self.leavers, &self.permutation] {
+            out.ids(ids.iter().copied());
+        }
     }
 
     /// What [`Self::save`] wrote for the same setup, or nothing if it cannot be that.
-    pub(super) fn restore(setup: &Setup, saved: &[u8]) -> Option<Self> {
-        let (head, words) = saved.split_at_checked(56)?;
-        let number = |place: usize| -> Option<u64> {
-            Some(u64::from_le_bytes(head[place * 8..place * 8 + 8].try_into().ok()?))
-        };
-        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
-        let words: Vec<u32> = words.chunks(4).map(word).collect::<Option<_>>()?;
-        let [riders, ahead, leavers] = [number(4)?, number(5)?, number(6)?].map(|n| n as usize);
-        let fixed = riders.checked_mul(2)?.checked_add(ahead)?.checked_add(leavers)?;
-        if fixed.checked_add(setup.samples)? != words.len() {
+    pub(super) fn restore(setup: &Setup, saved: &mut Reader<'_>) -> Option<Self> {
+        let owed = f64::from_bits(saved.fixed(8)?);
+        let [cursor, passes, rounds] = [saved.number()?, saved.number()?, saved.number()?];
+        let riders = saved.ids()?;
+        let mut rode = Vec::with_capacity(riders.len());
+        for _ in &riders {
+            rode.push(i64::from(u32::try_from(saved.number()?).ok()?));
+        }
+        let [ahead, leavers, permutation] = [saved.ids()?, saved.ids()?, saved.ids()?];
+        let mut all = Bits::new(setup.samples);
+        let whole = permutation.len() == setup.samples && permutation.iter().all(|&id| all.insert(id));
+        // No run is so long, and sums of what is smaller cannot overflow.
+        let counts = passes.max(rounds) <= u64::from(u32::MAX) && cursor <= setup.samples as u64;
+        if !whole || !counts || !(0.0..=setup.samples as f64).contains(&owed) {
             return None;
         }
-        let (pairs, rest) = words.split_at(riders * 2);
-        let below = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < setup.samples);
-        let riders: Vec<Id> = pairs.iter().step_by(2).copied().collect();
-        if !below(rest) || !below(&riders) {
-            return None;
+        let mut window = Self::new(setup, permutation);
+        (window.owed, window.cursor, window.passes) = (owed, cursor as usize, passes);
+        (window.rounds, window.ahead) = (rounds as i64, ahead);
+        for &id in riders.iter().chain(&leavers) {
+            window.riding.insert(id).then_some(())?;
+            window.used = window.used.checked_add(setup.sizes.size(id))?;
         }
-        let mut window = Self::new(setup, rest[ahead + leavers..].to_vec());
-        (window.ahead, window.leavers) = (rest[..ahead].to_vec(), rest[ahead..ahead + leavers].to_vec());
-        window.owed = f64::from_bits(number(0)?);
-        (window.cursor, window.passes) = ((number(1)? as usize).min(setup.samples), number(2)?);
-        window.rounds = number(3)? as i64;
-        for pair in pairs.chunks_exact(2) {
-            window.riders.push_back((pair[0], window.rounds - i64::from(pair[1])));
-        }
-        for &id in riders.iter().chain(&window.leavers) {
-            if window.riding.insert(id) {
-                window.used += setup.sizes.size(id);
-            }
-        }
+        window.leavers = leavers;
+        window.riders = riders.into_iter().zip(rode.into_iter().map(|rode| window.rounds - rode)).collect();
         (window.used <= window.capacity).then_some(window)
     }
 }
