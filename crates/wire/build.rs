@@ -9,9 +9,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile(PROTOS, ["../../proto"])?;
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
-    // It holds credentials; `proto.rs` writes one that leaves them out.
-    config.skip_debug(["OpenDataset"]);
-    for message in ["Stats", "ServerStats", "JobStats", "EpochStats", "RankWait"] {
+    // They hold credentials; `proto.rs` writes ones that leave them out.
+    config.skip_debug(["OpenDataset", "OpenJob"]);
+    for message in ["Stats", "ServerStats", "JobStats", "EpochStats", "RankWait", "Region", "PackageStats"] {
         config.type_attribute(format!(".hotset.v1.{message}"), "#[derive(serde::Serialize)]");
     }
     config.compile_fds(files)?;

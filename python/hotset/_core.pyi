@@ -51,15 +51,46 @@ class Client:
         prefetch: bool,
         pad: bool,
         lasting: bool = False,
+        strategy_settings: dict[str, str] | None = None,
+        policy_settings: dict[str, str] | None = None,
+        epochs: int = 0,
+        packages: str = ...,
+        package_bytes: int = 0,
+        package_options: dict[str, str] | None = None,
+        state: bytes | None = None,
         wait: float,
     ) -> dict[str, Any]:
-        """The fields of `JobOpened`, as a dict."""
+        """The fields of `JobOpened`, as a dict. With `state` the job goes on from there, unless it is open."""
     def close_job(self, job: str, *, wait: float) -> None: ...
     def begin_epoch(
         self, job: str, epoch: int, *, rank: int, world: int, start: int, join: bool = False, wait: float
     ) -> Plan:
         """The rank's plan. `join` is a reader's that found its server restarted: nothing begins over."""
-    def get_batch(self, job: str, indices: Sequence[int], *, rank: int, wait: float) -> Batch: ...
+    def get_batch(
+        self, job: str, indices: Sequence[int], *, rank: int, reevaluation: int | None = None, wait: float
+    ) -> Batch:
+        """Samples of a plan or, with `reevaluation`, such as are re-evaluated before that epoch."""
+    def reevaluate(self, job: str, epoch: int, *, rank: int, world: int, wait: float) -> bytes:
+        """The ids that this rank must re-evaluate before `epoch`, as 32-bit little-endian integers."""
+    def reevaluated(
+        self,
+        job: str,
+        epoch: int,
+        *,
+        rank: int,
+        ids: Sequence[int],
+        losses: Sequence[float],
+        last: bool,
+        wait: float,
+    ) -> None:
+        """Tells losses under the current model; `last` when there are no more."""
+    def end_epoch(
+        self, job: str, epoch: int, *, rank: int, accuracy: float | None = None, wait: float
+    ) -> None: ...
+    def state(self, job: str, *, wait: float) -> bytes:
+        """All that a job's plans are made from, to go on elsewhere."""
+    def scores(self, job: str, *, wait: float) -> bytes:
+        """The last score of each sample, as 32-bit little-endian floats; not a number where there is none."""
     def report(
         self,
         job: str,
@@ -86,6 +117,8 @@ class Plan:
     def __len__(self) -> int: ...
     def block(self, start: int, stop: int) -> list[int]:
         """Indices (epoch in the upper part) of slots `start..stop`, clipped to the plan."""
+    def weights(self, start: int, stop: int) -> list[float] | None:
+        """The weights of slots `start..stop` in the loss, clipped to the plan; `None` where all are 1."""
 
 @final
 class Batch:

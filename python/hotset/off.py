@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,28 @@ class Direct:
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Nobody plans from scores here."""
+
+    def reevaluation(self, epoch: int) -> Sequence[int]:
+        return ()
+
+    def reevaluated(self, epoch: int, ids: Sequence[int], losses: Sequence[float], last: bool) -> None:
+        """Nobody plans from losses here."""
+
+    def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Read:
+        return self.batch(list(ids))
+
+    def end_epoch(self, epoch: int, accuracy: float | None) -> None:
+        """Nobody plans from accuracies here."""
+
+    def importance(self) -> bytes:
+        """Nothing is known here."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Nothing is planned from it here."""
+
+    def scores(self) -> array[float]:
+        return array("f", [float("nan")]) * self.catalog.samples
 
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
         return self._listed().describe(first, count)

@@ -12,7 +12,9 @@ import contextlib
 import json
 import logging
 import os
+from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from . import _core, job, server
@@ -58,6 +60,8 @@ class Served:
         self._joined: _core.Client | None = None
         """The connection on which this process is in the job."""
         self._warned = False
+        self._remarked: set[str] = set()
+        """What the server has remarked and was passed on."""
         self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
         self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
 
@@ -118,6 +122,46 @@ class Served:
             _log.debug(
                 "%d of %d scores were not finite and non-negative, and were left out", rejected, len(ids)
             )
+
+    def reevaluation(self, epoch: int) -> array[int]:
+        rank, world = self.ranks()
+        said = self._on_job(
+            lambda client, left: client.reevaluate(self.name, epoch, rank=rank, world=world, wait=left)
+        )
+        return array("I", said)
+
+    def reevaluated(self, epoch: int, ids: Sequence[int], losses: Sequence[float], last: bool) -> None:
+        rank, _ = self.ranks()
+        self._on_job(
+            lambda client, left: client.reevaluated(
+                self.name, epoch, rank=rank, ids=ids, losses=losses, last=last, wait=left
+            )
+        )
+
+    def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> _core.Batch:
+        rank, _ = self.ranks()
+        return self._on_job(
+            lambda client, left: client.get_batch(
+                self.name, list(ids), rank=rank, reevaluation=epoch, wait=left
+            )
+        )
+
+    def end_epoch(self, epoch: int, accuracy: float | None) -> None:
+        rank, _ = self.ranks()
+        self._on_job(
+            lambda client, left: client.end_epoch(
+                self.name, epoch, rank=rank, accuracy=accuracy, wait=left
+            )
+        )
+
+    def importance(self) -> bytes:
+        return self._on_job(lambda client, left: client.state(self.name, wait=left))
+
+    def restore(self, state: bytes) -> None:
+        self.attach(replace(self._scheme, state=state), self._ranks.rank, self._ranks.world)
+
+    def scores(self) -> array[float]:
+        return array("f", self._on_job(lambda client, left: client.scores(self.name, wait=left)))
 
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
         deadline = Deadline(self._wait)
@@ -200,9 +244,20 @@ class Served:
             prefetch=scheme.prefetch,
             pad=scheme.pad,
             lasting=self.job.lasting,
+            strategy_settings=scheme.settings,
+            policy_settings=scheme.policy_settings,
+            epochs=scheme.epochs,
+            packages=scheme.packages,
+            package_bytes=scheme.package_bytes,
+            package_options=scheme.package_options,
+            state=scheme.state,
             wait=deadline.left(),
         )
         self._joined = client
+        for remark in said["remarks"]:
+            if remark not in self._remarked:
+                self._remarked.add(remark)
+                _log.warning("%s", remark)
         asked, granted = min(said["asked"], self._catalog.bytes), said["granted"]
         if granted < asked and not self._warned:
             self._warned = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +78,17 @@ class Scheme:
     seed: int
     prefetch: bool
     pad: bool
+    settings: dict[str, str] = field(default_factory=dict)
+    """Settings of the strategy."""
+    policy_settings: dict[str, str] = field(default_factory=dict)
+    epochs: int = 0
+    """How many epochs the run has; 0: not known."""
+    packages: str = ""
+    """Where packages of small samples are written; empty: none."""
+    package_bytes: int = 0
+    package_options: dict[str, str] = field(default_factory=dict)
+    state: bytes | None = None
+    """What the job goes on from."""
 
     @property
     def planned(self) -> bool:
@@ -106,6 +117,7 @@ class Plan(Protocol):
 
     def __len__(self) -> int: ...
     def block(self, start: int, stop: int) -> list[int]: ...
+    def weights(self, start: int, stop: int) -> list[float] | None: ...
 
 
 class Source(Protocol):
@@ -128,6 +140,27 @@ class Source(Protocol):
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Scores of samples as trained; `upto` slots of this rank were reported, these included."""
+
+    def reevaluation(self, epoch: int) -> Sequence[int]:
+        """The samples whose losses under the current model this rank must tell before `epoch`."""
+
+    def reevaluated(self, epoch: int, ids: Sequence[int], losses: Sequence[float], last: bool) -> None:
+        """Losses under the current model; `last` when there are no more."""
+
+    def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Batch:
+        """Samples to be re-evaluated before `epoch`; no servings."""
+
+    def end_epoch(self, epoch: int, accuracy: float | None) -> None:
+        """This rank has trained `epoch` to its end."""
+
+    def importance(self) -> bytes:
+        """All that plans are made from, to go on elsewhere."""
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from what `importance` gave, here or elsewhere."""
+
+    def scores(self) -> array[float]:
+        """The last score of every sample; not a number where there is none."""
 
     def select(self, ids: Sequence[int]) -> Source:
         """Answers for a part of the samples, as a dataset of its own."""

@@ -16,6 +16,9 @@ use tracing_subscriber::EnvFilter;
 use crate::place;
 use crate::settings::{LogFormat, Settings};
 
+/// Seconds that a plan waits for ranks that have not come or not reported.
+const PATIENCE: u64 = 10;
+
 /// Reads in flight when nobody says otherwise: enough to hide a few milliseconds of latency.
 const CONCURRENCY: usize = 32;
 /// With pauses of up to two seconds these outlast a store that is away for a minute.
@@ -127,6 +130,7 @@ impl Serve {
             concurrency: at_least_one(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
             retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
+            patience: Duration::from_secs(PATIENCE),
             metrics: self.metrics.or(file.metrics),
             record: self.record.clone().or(file.record),
             state: self.state.clone().or(file.state).or_else(place::state),

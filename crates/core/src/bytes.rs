@@ -5,6 +5,7 @@
 //! memory). Nothing at all, `0` or `0%`, is an amount: a cache of nothing. Whole numbers are exact; fractions
 //! round to the nearest byte.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, Result};
@@ -47,6 +48,15 @@ impl Amount {
             Self::Share(share) if share >= 1.0 => whole,
             // To the nearest byte: 29% of 100 must be 29, though 0.29 * 100 is a little less.
             Self::Share(share) => ((whole as f64 * share).round() as u64).min(whole),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.write_str(&human(*bytes)),
+            Self::Share(share) => write!(f, "{}%", (share * 1e6).round() / 1e4),
         }
     }
 }

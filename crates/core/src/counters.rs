@@ -28,6 +28,8 @@ pub struct Counters {
     pub storage_requests: u64,
     /// Bytes that came from storage.
     pub storage_bytes: u64,
+    /// Packages that were read; inside `storage_requests`.
+    pub package_reads: u64,
     /// Bytes of the packages that were read.
     pub package_bytes: u64,
     /// Bytes of the servings that came in packages.
@@ -81,6 +83,7 @@ impl Counters {
             failed,
             reported,
             rejected_scores,
+            package_reads,
             package_bytes,
             package_bytes_served,
             pack_reads,
@@ -107,6 +110,7 @@ impl Counters {
         self.failed += failed;
         self.reported += reported;
         self.rejected_scores += rejected_scores;
+        self.package_reads += package_reads;
         self.package_bytes += package_bytes;
         self.package_bytes_served += package_bytes_served;
         self.pack_reads += pack_reads;

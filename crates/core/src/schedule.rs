@@ -439,7 +439,9 @@ impl Schedule {
                     continue;
                 }
                 State::Ahead | State::Again | State::Unread => {}
-                was @ (State::Hit | State::Packed | State::Single | State::Refill) => decided.push((slot, was)),
+                was @ (State::Hit | State::Packed | State::Single | State::Refill) => {
+                    decided.push((slot, was))
+                }
             }
             count += 1;
             self.finish(slot);

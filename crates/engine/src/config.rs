@@ -67,6 +67,10 @@ pub struct JobGrant {
     pub asked: u64,
     /// The bytes it may keep.
     pub granted: u64,
+    /// Whether its plans are made from losses.
+    pub needs_losses: bool,
+    /// What a user should know.
+    pub remarks: Vec<String>,
 }
 
 /// The least reserve: enough for batches in passing even when the cache itself is tiny.

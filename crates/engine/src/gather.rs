@@ -391,7 +391,11 @@ impl State {
                 if was == Slot::Packed && alone { Slot::Single } else { was }
             }
             Role::Kept { hit } | Role::Unplanned { hit } => {
-                if hit { Slot::Hit } else { Slot::Single }
+                if hit {
+                    Slot::Hit
+                } else {
+                    Slot::Single
+                }
             }
             Role::Reevaluated => return,
         };

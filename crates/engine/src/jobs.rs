@@ -10,8 +10,8 @@ use std::time::Instant;
 use hotset_core::bytes::human;
 use hotset_core::policy::{self, Sizes};
 use hotset_core::schedule::Schedule;
-use hotset_core::{run, sampling};
 use hotset_core::{Error, Result};
+use hotset_core::{run, sampling};
 
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
@@ -24,7 +24,12 @@ use crate::state::State;
 const PLAIN: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
 
 /// An error for a pair that cannot work.
-fn check_pair(strategy: Option<&sampling::Entry>, policy: &policy::Entry, bytes: u64, granted: u64) -> Result<()> {
+fn check_pair(
+    strategy: Option<&sampling::Entry>,
+    policy: &policy::Entry,
+    bytes: u64,
+    granted: u64,
+) -> Result<()> {
     let name = policy.name;
     if policy.offline {
         return Err(Error::invalid(format!(
@@ -122,6 +127,8 @@ impl Engine {
             policy: entry.name.to_owned(),
             asked,
             granted,
+            needs_losses: planner.as_ref().is_some_and(|planner| planner.strategy().needs_losses()),
+            remarks: Vec::new(),
         };
         let mut job = Job::new(request, grant.clone(), dataset, catalog.len(), policy, None);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {

@@ -28,10 +28,10 @@ mod stats;
 mod waiter;
 
 pub use config::{Config, JobGrant, JobRequest, PACKAGE_BYTES};
-pub use job::Cut;
 pub use engine::{Engine, SessionId};
+pub use job::Cut;
 pub use memory::machine_memory;
 pub use reports::Trained;
 pub use snapshot::{ScheduleSnapshot, Snapshot};
-pub use stats::{EngineStats, JobStats};
+pub use stats::{EngineStats, JobStats, PackageStats};
 pub use waiter::{Entry, Grant, NewSegment};

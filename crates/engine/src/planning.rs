@@ -29,8 +29,10 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     let Some(job) = state.jobs.get(&serial) else { return state };
     let sight = sight(&*job.policy, samples, planner.looks_at_residents());
     let concurrency = state.config.concurrency;
-    let rates =
-        epoch.checked_sub(1).and_then(|before| job.paces.get(&before)).and_then(|pace| pace.rates(concurrency));
+    let rates = epoch
+        .checked_sub(1)
+        .and_then(|before| job.paces.get(&before))
+        .and_then(|pace| pace.rates(concurrency));
     drop(state);
 
     let inputs = Inputs {

@@ -120,6 +120,38 @@ impl Snapshot {
         self.schedules(samples).map(|_| ())
     }
 
+    /// Makes it a state of the job that is asked for, if that trains the same: the same dataset, strategy, settings
+    /// and seed. Another policy or cache begins empty, and packages are made anew in another place.
+    pub fn adapt_to(&mut self, request: &JobRequest) -> Result<()> {
+        let own = &self.request;
+        if own.dataset != request.dataset {
+            return Err(Error::invalid(format!(
+                "the checkpoint is of dataset `{}`, this job trains dataset `{}`: open the dataset it was saved with, \
+                 or start afresh",
+                own.dataset, request.dataset
+            )));
+        }
+        let differs = [
+            ("strategy", own.strategy != request.strategy),
+            ("seed", own.seed != request.seed),
+            ("settings", own.strategy_settings != request.strategy_settings),
+        ];
+        if let Some((name, _)) = differs.iter().find(|(_, differs)| *differs) {
+            return Err(Error::invalid(format!(
+                "the checkpoint was saved with another `{name}`: use the same, or start afresh"
+            )));
+        }
+        let same_cache = own.policy == request.policy
+            && own.policy_settings == request.policy_settings
+            && own.cache == request.cache
+            && own.packages == request.packages;
+        if !same_cache {
+            self.policy = Vec::new();
+        }
+        self.request = request.clone();
+        Ok(())
+    }
+
     /// Puts it into a job that was just made, and its planner.
     pub(crate) fn put_into(&self, job: &mut Job, planner: &mut Planner, samples: usize) -> Result<()> {
         planner.restore(&self.planner)?;
@@ -133,7 +165,9 @@ impl Snapshot {
         if let Some(schedule) = asked {
             job.policy.begin(&schedule.begins().0);
         }
-        job.policy.restore(&self.policy)?;
+        if !self.policy.is_empty() {
+            job.policy.restore(&self.policy)?;
+        }
         (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
         job.arrived.clone_from(&self.begun);
         let (kept, residents) = (&mut job.kept, &mut job.residents);

@@ -36,6 +36,21 @@ pub struct EngineStats {
     pub most_applied: u64,
 }
 
+/// A job's packages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PackageStats {
+    /// Where they lie.
+    pub place: String,
+    /// Those that hold somebody.
+    pub packages: u64,
+    /// Samples in them that are no dead copies.
+    pub samples: u64,
+    /// The bytes that reading all of them would cost.
+    pub bytes: u64,
+    /// Packages being written.
+    pub packing: u64,
+}
+
 /// One job's side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobStats {
@@ -63,6 +78,10 @@ pub struct JobStats {
     pub regions: Vec<Region>,
     /// What its strategy says of its last plan, by name.
     pub notes: Vec<(&'static str, f64)>,
+    /// What a user should know.
+    pub remarks: Vec<String>,
+    /// Its packages, where it makes some.
+    pub packages: Option<PackageStats>,
     /// Counters of its epochs.
     pub epochs: Vec<(u64, Counters)>,
     /// Counters of servings that no plan asked for.
@@ -111,6 +130,8 @@ impl Engine {
                 resident_bytes: job.policy.used(),
                 regions: job.policy.regions(),
                 notes: job.notes.clone(),
+                remarks: job.grant.remarks.clone(),
+                packages: None,
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
                 unplanned: job.unplanned.clone(),
                 total: job.total(),

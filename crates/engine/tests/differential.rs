@@ -136,7 +136,11 @@ fn live(engine: &Engine, opened: &Opened, request: JobRequest) -> Vec<Counted> {
         seen.push(Counted::new(epoch, plan.ids().to_vec(), counters));
     }
     let served: u64 = seen.iter().map(|counted| counted.ids.len() as u64).sum();
-    assert_eq!(engine.job_stats(Some("job")).remove(0).total.served(), served, "nothing was served beside a plan");
+    assert_eq!(
+        engine.job_stats(Some("job")).remove(0).total.served(),
+        served,
+        "nothing was served beside a plan"
+    );
     seen
 }
 
@@ -177,7 +181,11 @@ fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)], cache: &str) {
     let engine = engine();
     let found = live(&engine, &opened, request);
     for (expected, found) in expected.iter().zip(&found) {
-        assert!(expected.ids == found.ids, "{strategy}+{policy} {settings:?}: another plan of {}", found.epoch);
+        assert!(
+            expected.ids == found.ids,
+            "{strategy}+{policy} {settings:?}: another plan of {}",
+            found.epoch
+        );
         assert_eq!(expected.counts(), found.counts(), "{strategy}+{policy} {settings:?}");
     }
 }

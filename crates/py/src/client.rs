@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hotset_core::Error;
 use hotset_wire::proto;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::arguments::{Numbers, Scores, Seconds, Whole};
 use crate::batch::Batch;
@@ -77,7 +77,9 @@ impl Client {
     }
 
     /// The fields of `JobOpened`, as a dict.
-    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, lasting=false, wait))]
+    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, lasting=false,
+        strategy_settings=None, policy_settings=None, epochs=Whole(0), packages=String::new(),
+        package_bytes=Whole(0), package_options=None, state=None, wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_job<'py>(
         &self,
@@ -91,16 +93,46 @@ impl Client {
         prefetch: bool,
         pad: bool,
         lasting: bool,
+        strategy_settings: Option<BTreeMap<String, String>>,
+        policy_settings: Option<BTreeMap<String, String>>,
+        epochs: Whole<u64>,
+        packages: String,
+        package_bytes: Whole<u64>,
+        package_options: Option<BTreeMap<String, String>>,
+        state: Option<Vec<u8>>,
         wait: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let request =
-            proto::OpenJob { job, dataset, cache, strategy, policy, seed: seed.0, prefetch, pad, lasting };
-        let opened = waiting(py, |tick| self.inner.open_job(request, wait.0, tick))?;
+        let request = proto::OpenJob {
+            job,
+            dataset,
+            cache,
+            strategy,
+            policy,
+            seed: seed.0,
+            prefetch,
+            pad,
+            lasting,
+            strategy_settings: strategy_settings.unwrap_or_default(),
+            policy_settings: policy_settings.unwrap_or_default(),
+            epochs: epochs.0,
+            packages,
+            package_bytes: package_bytes.0,
+            package_options: package_options.unwrap_or_default(),
+            restore: state.is_some(),
+        };
+        let opened = waiting(py, |tick| {
+            if let Some(state) = &state {
+                self.inner.put_state(state, wait.0, tick)?;
+            }
+            self.inner.open_job(request, wait.0, tick)
+        })?;
         let fields = PyDict::new(py);
         fields.set_item("strategy", opened.strategy)?;
         fields.set_item("policy", opened.policy)?;
         fields.set_item("asked", opened.asked)?;
         fields.set_item("granted", opened.granted)?;
+        fields.set_item("remarks", opened.remarks)?;
+        fields.set_item("needs_losses", opened.needs_losses)?;
         Ok(fields)
     }
 
@@ -129,17 +161,19 @@ impl Client {
         Ok(Plan::shared(epoch, plan))
     }
 
-    #[pyo3(signature = (job, indices, *, rank, wait))]
+    #[pyo3(signature = (job, indices, *, rank, reevaluation=None, wait))]
     fn get_batch(
         &self,
         py: Python<'_>,
         job: String,
         indices: Numbers,
         rank: Whole<u32>,
+        reevaluation: Option<Whole<u64>>,
         wait: Seconds,
     ) -> PyResult<Batch> {
         let wait_ms = u64::try_from(wait.0.as_millis()).unwrap_or(u64::MAX);
-        let request = proto::GetBatch { job, rank: rank.0, indices: indices.0, wait_ms };
+        let reevaluation = reevaluation.map(|epoch| epoch.0);
+        let request = proto::GetBatch { job, rank: rank.0, indices: indices.0, wait_ms, reevaluation };
         Ok(Batch::new(waiting(py, |tick| self.inner.get_batch(request, tick))?))
     }
 
@@ -157,16 +191,71 @@ impl Client {
         scores: Scores,
         wait: Seconds,
     ) -> PyResult<(u64, u64)> {
-        let (ids, scores) = (ids.0, scores.0);
-        if ids.len() != scores.len() {
-            let (ids, scores) = (ids.len(), scores.len());
-            return Err(invalid(py, format!("`ids` has `{ids}` values, `scores` has `{scores}`")));
-        }
-        let narrow = |id: u64| u32::try_from(id).map_err(|_| invalid(py, format!("`{id}` is no sample id")));
-        let ids = ids.into_iter().map(narrow).collect::<PyResult<_>>()?;
+        let (ids, scores) = paired(py, ids, scores)?;
         let request = proto::Report { job, epoch: epoch.0, rank: rank.0, upto: upto.0, ids, scores };
         let reported = waiting(py, |tick| self.inner.report(request, wait.0, tick))?;
         Ok((reported.accepted, reported.rejected))
+    }
+
+    /// The ids that this rank must re-evaluate before an epoch, as 32-bit little-endian integers.
+    #[pyo3(signature = (job, epoch, *, rank, world, wait))]
+    fn reevaluate<'py>(
+        &self,
+        py: Python<'py>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        world: Whole<u32>,
+        wait: Seconds,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let request = proto::Reevaluate { job, epoch: epoch.0, rank: rank.0, world: world.0 };
+        let memory = waiting(py, |tick| self.inner.reevaluate(request, wait.0, tick))?;
+        whole(py, &memory)
+    }
+
+    /// Tells losses under the current model; `last` when there are no more.
+    #[pyo3(signature = (job, epoch, *, rank, ids, losses, last, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn reevaluated(
+        &self,
+        py: Python<'_>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        ids: Numbers,
+        losses: Scores,
+        last: bool,
+        wait: Seconds,
+    ) -> PyResult<()> {
+        let (ids, losses) = paired(py, ids, losses)?;
+        let request = proto::Reevaluated { job, epoch: epoch.0, rank: rank.0, ids, losses, last };
+        waiting(py, |tick| self.inner.reevaluated(request, wait.0, tick))
+    }
+
+    #[pyo3(signature = (job, epoch, *, rank, accuracy=None, wait))]
+    fn end_epoch(
+        &self,
+        py: Python<'_>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        accuracy: Option<f64>,
+        wait: Seconds,
+    ) -> PyResult<()> {
+        let request = proto::EndEpoch { job, epoch: epoch.0, rank: rank.0, accuracy };
+        waiting(py, |tick| self.inner.end_epoch(request, wait.0, tick))
+    }
+
+    /// All that a job's plans are made from, to go on elsewhere.
+    #[pyo3(signature = (job, *, wait))]
+    fn state<'py>(&self, py: Python<'py>, job: String, wait: Seconds) -> PyResult<Bound<'py, PyBytes>> {
+        self.memory(py, job, proto::MemoryKind::State, wait)
+    }
+
+    /// The last score of each sample, as 32-bit little-endian floats; not a number where there is none.
+    #[pyo3(signature = (job, *, wait))]
+    fn scores<'py>(&self, py: Python<'py>, job: String, wait: Seconds) -> PyResult<Bound<'py, PyBytes>> {
+        self.memory(py, job, proto::MemoryKind::Scores, wait)
     }
 
     /// Keys, labels (empty without labels) and sizes of `count` samples from `first`.
@@ -192,4 +281,35 @@ impl Client {
             serde_json::to_string(&stats).map_err(|error| Error::internal(error.to_string()))
         })
     }
+}
+
+impl Client {
+    fn memory<'py>(
+        &self,
+        py: Python<'py>,
+        job: String,
+        kind: proto::MemoryKind,
+        wait: Seconds,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let request = proto::GetMemory { job, kind: kind.into() };
+        let memory = waiting(py, |tick| self.inner.get_memory(request, wait.0, tick))?;
+        whole(py, &memory)
+    }
+}
+
+/// All bytes of sealed memory.
+fn whole<'py>(py: Python<'py>, memory: &hotset_wire::Mapping) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = memory.slice(0, memory.len() as u64).map_err(|error| raised(py, error))?;
+    Ok(PyBytes::new(py, bytes))
+}
+
+/// Sample ids and as many numbers.
+fn paired(py: Python<'_>, ids: Numbers, scores: Scores) -> PyResult<(Vec<u32>, Vec<f32>)> {
+    let (ids, scores) = (ids.0, scores.0);
+    if ids.len() != scores.len() {
+        let (ids, scores) = (ids.len(), scores.len());
+        return Err(invalid(py, format!("`ids` has `{ids}` values, `scores` has `{scores}`")));
+    }
+    let narrow = |id: u64| u32::try_from(id).map_err(|_| invalid(py, format!("`{id}` is no sample id")));
+    Ok((ids.into_iter().map(narrow).collect::<PyResult<_>>()?, scores))
 }

@@ -69,6 +69,21 @@ pub(crate) fn check_epoch(epoch: u64) -> Result<()> {
 
 #[pymethods]
 impl Plan {
+    /// The weights of slots `start..stop` in the loss, clipped to the plan; `None` where all are 1.
+    fn weights<'py>(
+        &self,
+        py: Python<'py>,
+        start: Whole<u64>,
+        stop: Whole<u64>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        match &self.ids {
+            Ids::Shared(plan) => {
+                plan.weights(start.0, stop.0).map(|weights| PyList::new(py, weights)).transpose()
+            }
+            Ids::Own(_) => Ok(None),
+        }
+    }
+
     fn __len__(&self) -> usize {
         match &self.ids {
             Ids::Shared(plan) => usize::try_from(plan.len()).unwrap_or(usize::MAX),

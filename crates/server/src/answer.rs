@@ -6,21 +6,31 @@ use std::os::fd::OwnedFd;
 
 use hotset_core::counters::Counters;
 use hotset_core::sampling::Plan;
-use hotset_core::{Error, Result};
+use hotset_core::{Error, Id, Result};
 use hotset_engine::{EngineStats, JobStats};
 use hotset_wire::proto;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// A rank's ids in sealed memory, as 32-bit little-endian integers.
-pub(crate) fn plan_memory(plan: &Plan, rank: u32) -> Result<OwnedFd> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::unavailable(format!("cannot hand over a plan of {} ids: {error}", plan.rank_len()))
-    };
-    let descriptor = rustix::fs::memfd_create("hotset-plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(|error| failed(&error))?;
+/// A rank's ids in sealed memory, as 32-bit little-endian integers, and their weights if they differ from 1.
+pub(crate) fn plan_memory(plan: &Plan, rank: u32) -> Result<Vec<OwnedFd>> {
+    let mut descriptors = vec![memory(plan.rank_ids(rank).map(Id::to_le_bytes))?];
+    if plan.is_weighted() {
+        let weights = (0..plan.rank_len()).map(|position| plan.weight(plan.slot(rank, position)));
+        descriptors.push(memory(weights.map(f32::to_le_bytes))?);
+    }
+    Ok(descriptors)
+}
+
+/// What `parts` are, one after the other, in sealed memory.
+pub(crate) fn memory<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Result<OwnedFd> {
+    let failed =
+        |error: &dyn std::fmt::Display| Error::unavailable(format!("cannot hand over memory: {error}"));
+    let descriptor =
+        rustix::fs::memfd_create("hotset-answer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|error| failed(&error))?;
     let mut writer = BufWriter::with_capacity(64 << 10, File::from(descriptor));
-    for id in plan.rank_ids(rank) {
-        writer.write_all(&id.to_le_bytes()).map_err(|error| failed(&error))?;
+    for part in parts {
+        writer.write_all(part.as_ref()).map_err(|error| failed(&error))?;
     }
     let descriptor = OwnedFd::from(writer.into_inner().map_err(|error| failed(&error))?);
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
@@ -64,6 +74,24 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
         epochs: stats.epochs.iter().map(|(epoch, counters)| epoch_stats(*epoch, counters, samples)).collect(),
         unplanned: Some(epoch_stats(0, &stats.unplanned, samples)),
         total: Some(epoch_stats(0, &stats.total, samples)),
+        regions: stats
+            .regions
+            .iter()
+            .map(|region| proto::Region {
+                name: region.name.to_owned(),
+                capacity: region.capacity,
+                used: region.used,
+            })
+            .collect(),
+        notes: stats.notes.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect(),
+        remarks: stats.remarks,
+        packages: stats.packages.map(|packages| proto::PackageStats {
+            place: packages.place,
+            packages: packages.packages,
+            samples: packages.samples,
+            bytes: packages.bytes,
+            packing: packages.packing,
+        }),
     }
 }
 
@@ -90,6 +118,15 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
         failed: counters.failed,
         reported: counters.reported,
         rejected_scores: counters.rejected_scores,
+        package_reads: counters.package_reads,
+        package_bytes: counters.package_bytes,
+        package_bytes_served: counters.package_bytes_served,
+        package_waste: counters.package_waste(),
+        pack_reads: counters.pack_reads,
+        pack_bytes_read: counters.pack_bytes_read,
+        pack_bytes_written: counters.pack_bytes_written,
+        overdue: counters.overdue,
+        packages_lost: counters.packages_lost,
         waits: waits
             .map(|(rank, waits)| proto::RankWait {
                 rank: rank as u32,

@@ -7,6 +7,7 @@
 mod answer;
 mod catalogs;
 mod metrics;
+mod opening;
 mod options;
 pub mod record;
 mod scrape;

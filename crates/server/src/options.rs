@@ -20,6 +20,8 @@ pub struct Options {
     pub retries: u32,
     /// How long a job stays whose last process has gone.
     pub linger: Duration,
+    /// How long a plan waits for ranks that have not come or not reported, from the first that came.
+    pub patience: Duration,
     /// The loopback port that metrics are scraped from; `None` for none.
     pub metrics: Option<u16>,
     /// Where listings are kept between runs; `None` keeps none.

@@ -69,6 +69,7 @@ impl Server {
             machine: machine_memory(),
             retries: options.retries,
             linger: options.linger,
+            patience: options.patience,
         };
         let host = Host {
             engine: Engine::new(config),

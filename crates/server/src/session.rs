@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Kind, Result};
-use hotset_engine::{Grant, JobRequest, SessionId};
+use hotset_engine::{Grant, SessionId};
 use hotset_wire::proto::{self, request, response};
 use hotset_wire::socket::{self, Connection, MOST_DESCRIPTORS};
 use hotset_wire::{PROTOCOL, proto::Response};
 
 use crate::answer;
+use crate::opening::Opening;
 use crate::server::Host;
 
 /// How long a client has to say who it is, and to take an answer.
@@ -25,6 +26,9 @@ const LOOK_UP: Duration = Duration::from_millis(200);
 const PROGRESS: Duration = Duration::from_millis(250);
 /// The most samples described in one answer.
 const DESCRIBED: u64 = 1 << 16;
+
+/// The most bytes of a state: 24 a sample of the largest dataset.
+const MOST_STATE: usize = 24 << 32;
 
 /// Serves one connection until it ends.
 pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
@@ -86,6 +90,8 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
         pid: std::process::id(),
     };
     send(connection, host, response::Kind::Welcome(welcome))?;
+    // The parts of a state that were put on this connection.
+    let mut put = Vec::new();
     loop {
         let mut tick = || host.check();
         let Some(request) = connection.receive::<proto::Request>(None, &mut tick)? else { return Ok(()) };
@@ -97,7 +103,7 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
             host.engine.release(session, &released.leases);
             continue;
         }
-        match answer(connection, host, session, kind) {
+        match answer(connection, host, session, &mut put, kind) {
             Ok(()) => {}
             Err(Trouble::Request(error)) => refuse(connection, host, &error)?,
             Err(line) => return Err(line),
@@ -110,12 +116,36 @@ fn answer(
     connection: &mut Connection,
     host: &Arc<Host>,
     session: SessionId,
+    put: &mut Vec<u8>,
     kind: request::Kind,
 ) -> Answered {
     let engine = &host.engine;
     let answer = match kind {
         request::Kind::GetBatch(asked) => return get_batch(connection, host, session, &asked),
         request::Kind::BeginEpoch(asked) => return begin_epoch(connection, host, &asked),
+        request::Kind::GetMemory(asked) => return get_memory(connection, host, &asked),
+        request::Kind::Reevaluate(asked) => {
+            let ids = engine.reevaluation(&asked.job, asked.epoch, (asked.rank, asked.world))?;
+            let bytes = ids.iter().map(|id| id.to_le_bytes());
+            return send_memory(connection, host, 4 * ids.len(), bytes);
+        }
+        request::Kind::Reevaluated(asked) => {
+            let losses = (asked.ids.as_slice(), asked.losses.as_slice());
+            engine.reevaluated(&asked.job, asked.epoch, asked.rank, losses, asked.last)?;
+            response::Kind::Noted(proto::Noted {})
+        }
+        request::Kind::EndEpoch(asked) => {
+            engine.end_epoch(&asked.job, asked.epoch, asked.rank, asked.accuracy)?;
+            response::Kind::Noted(proto::Noted {})
+        }
+        request::Kind::PutState(asked) => {
+            if put.len() + asked.part.len() > MOST_STATE {
+                put.clear();
+                return Err(Error::invalid("a state of that many bytes is none").into());
+            }
+            put.extend(asked.part);
+            response::Kind::Noted(proto::Noted {})
+        }
         request::Kind::OpenDataset(asked) => {
             let mut told = Instant::now();
             let opened = host.catalogs.open(engine, session, asked, &mut |done| {
@@ -129,13 +159,16 @@ fn answer(
             response::Kind::DatasetOpened(opened)
         }
         request::Kind::OpenJob(asked) => {
-            let (cache, lasting) = (asked.cache.clone(), asked.lasting);
-            let grant = host.states.open(engine, session, job_request(asked)?, &cache, lasting)?;
+            let state = std::mem::take(put);
+            let state = asked.restore.then_some(state.as_slice());
+            let grant = host.states.open(engine, session, Opening::new(asked)?, state)?;
             response::Kind::JobOpened(proto::JobOpened {
                 strategy: grant.strategy,
                 policy: grant.policy,
                 asked: grant.asked,
                 granted: grant.granted,
+                remarks: grant.remarks,
+                needs_losses: grant.needs_losses,
             })
         }
         request::Kind::CloseJob(asked) => {
@@ -164,7 +197,11 @@ fn get_batch(
 ) -> Answered {
     let wait = Duration::from_millis(asked.wait_ms);
     let mut alive = || !connection.hung_up() && host.check().is_ok();
-    let granted = host.engine.get_batch(session, &asked.job, asked.rank, &asked.indices, wait, &mut alive);
+    let (job, rank, indices) = (&asked.job, asked.rank, &asked.indices);
+    let granted = match asked.reevaluation {
+        None => host.engine.get_batch(session, job, rank, indices, wait, &mut alive),
+        Some(epoch) => host.engine.get_reevaluated(session, job, rank, indices, epoch, wait, &mut alive),
+    };
     let grant = match granted {
         Ok(grant) => grant,
         Err(error) => {
@@ -202,24 +239,36 @@ fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::Beg
     let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
     host.states.begun(&host.engine, &asked.job, asked.epoch);
     let memory = answer::plan_memory(&plan, asked.rank)?;
-    let begun = proto::EpochBegun { length: plan.rank_len() as u64 };
+    let begun = proto::EpochBegun { length: plan.rank_len() as u64, weighted: memory.len() > 1 };
     let message = Response { kind: Some(response::Kind::EpochBegun(begun)) };
+    let deadline = Some(Instant::now() + PATIENCE);
+    let descriptors: Vec<_> = memory.iter().map(AsFd::as_fd).collect();
+    Ok(connection.send(&message, &descriptors, deadline, &mut || host.check())?)
+}
+
+fn send_memory<B: AsRef<[u8]>>(
+    connection: &mut Connection,
+    host: &Arc<Host>,
+    length: usize,
+    parts: impl IntoIterator<Item = B>,
+) -> Answered {
+    let memory = answer::memory(parts)?;
+    let message = Response { kind: Some(response::Kind::Memory(proto::Memory { length: length as u64 })) };
     let deadline = Some(Instant::now() + PATIENCE);
     Ok(connection.send(&message, &[memory.as_fd()], deadline, &mut || host.check())?)
 }
 
-fn job_request(asked: proto::OpenJob) -> Result<JobRequest> {
-    let some = |text: String| (!text.is_empty()).then_some(text);
-    Ok(JobRequest {
-        job: asked.job,
-        dataset: asked.dataset,
-        cache: asked.cache.parse().map_err(|error: Error| Error::invalid(format!("`cache`: {error}")))?,
-        strategy: some(asked.strategy),
-        policy: some(asked.policy),
-        seed: asked.seed,
-        prefetch: asked.prefetch,
-        pad: asked.pad,
-    })
+fn get_memory(connection: &mut Connection, host: &Arc<Host>, asked: &proto::GetMemory) -> Answered {
+    match asked.kind() {
+        proto::MemoryKind::State => {
+            let state = host.states.export(&host.engine, &asked.job)?;
+            send_memory(connection, host, state.len(), [state])
+        }
+        proto::MemoryKind::Scores => {
+            let scores = host.engine.scores(&asked.job)?;
+            send_memory(connection, host, 4 * scores.len(), scores.into_iter().map(f32::to_le_bytes))
+        }
+    }
 }
 
 fn describe(host: &Arc<Host>, asked: &proto::Describe) -> Result<proto::Described> {

@@ -34,6 +34,9 @@ use crate::turn::{Fault, Line, Shared};
 /// that its error should come first.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Bytes of a state put in one call.
+const PART: usize = 16 << 20;
+
 /// Hears how far a long request is; its error ends the call.
 pub type Progress<'a> = &'a mut dyn FnMut(&proto::Progress) -> Result<()>;
 
@@ -131,8 +134,8 @@ impl Client {
             tick,
             &mut |_| Ok(()),
             |answer, descriptors, _| match answer {
-                Answer::EpochBegun(begun) => Some(match descriptors.first() {
-                    Some(descriptor) => Plan::new(descriptor, begun.length),
+                Answer::EpochBegun(begun) => Some(match descriptors.split_first() {
+                    Some((ids, weights)) => Plan::new(ids, weights.first(), begun.length),
                     None => Err(Error::internal("a plan came without its memory")),
                 }),
                 _ => None,
@@ -164,6 +167,56 @@ impl Client {
             Answer::Reported(reported) => Some(reported),
             _ => None,
         })
+    }
+
+    /// Whose losses under the current model a rank must tell before an epoch.
+    pub fn reevaluate(&self, request: proto::Reevaluate, wait: Duration, tick: Tick<'_>) -> Result<Mapping> {
+        self.memory("reevaluate", request, wait, tick)
+    }
+
+    /// Tells losses under the current model.
+    pub fn reevaluated(&self, request: proto::Reevaluated, wait: Duration, tick: Tick<'_>) -> Result<()> {
+        self.note("reevaluated", request, wait, tick)
+    }
+
+    /// Says that a rank has trained an epoch to its end.
+    pub fn end_epoch(&self, request: proto::EndEpoch, wait: Duration, tick: Tick<'_>) -> Result<()> {
+        self.note("end_epoch", request, wait, tick)
+    }
+
+    /// The state or the scores of a job.
+    pub fn get_memory(&self, request: proto::GetMemory, wait: Duration, tick: Tick<'_>) -> Result<Mapping> {
+        self.memory("get_memory", request, wait, tick)
+    }
+
+    /// Puts a state, part by part, for the next job that is opened to go on from it.
+    pub fn put_state(&self, state: &[u8], wait: Duration, tick: Tick<'_>) -> Result<()> {
+        for part in state.chunks(PART) {
+            self.note("put_state", proto::PutState { part: part.to_vec() }, wait, tick)?;
+        }
+        Ok(())
+    }
+
+    /// A call that is answered with sealed memory.
+    fn memory(
+        &self,
+        what: &str,
+        request: impl Into<Request>,
+        wait: Duration,
+        tick: Tick<'_>,
+    ) -> Result<Mapping> {
+        self.call(what, request, wait, tick, &mut |_| Ok(()), |answer, descriptors, _| match answer {
+            Answer::Memory(memory) => Some(match descriptors.first() {
+                Some(descriptor) => Mapping::new(descriptor, memory.length),
+                None => Err(Error::internal("an answer came without its memory")),
+            }),
+            _ => None,
+        })
+    }
+
+    /// A call that is answered with nothing but that it was heard.
+    fn note(&self, what: &str, request: impl Into<Request>, wait: Duration, tick: Tick<'_>) -> Result<()> {
+        self.ask(what, request, wait, tick, |answer| matches!(answer, Answer::Noted(_)).then_some(()))
     }
 
     /// Keys, labels and sizes of a run of samples.
@@ -279,7 +332,11 @@ fn interim(
             }
         }
         answer => {
-            let count = usize::from(matches!(answer, Answer::EpochBegun(_)));
+            let count = match &answer {
+                Answer::EpochBegun(begun) => 1 + usize::from(begun.weighted),
+                Answer::Memory(_) => 1,
+                _ => 0,
+            };
             return Ok(Some((answer, line.connection.take_descriptors(count)?)));
         }
     }

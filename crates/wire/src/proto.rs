@@ -27,6 +27,21 @@ impl fmt::Debug for OpenDataset {
     }
 }
 
+impl fmt::Debug for OpenJob {
+    /// Names the options of the place for packages and leaves out their values, which may be credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenJob")
+            .field("job", &self.job)
+            .field("dataset", &self.dataset)
+            .field("cache", &self.cache)
+            .field("strategy", &self.strategy)
+            .field("policy", &self.policy)
+            .field("packages", &self.packages)
+            .field("package_options", &self.package_options.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = match error.kind {
@@ -65,9 +80,9 @@ macro_rules! carried_by {
 }
 
 carried_by!(Request, request: Hello, OpenDataset, OpenJob, CloseJob, BeginEpoch, GetBatch, Released, Report,
-    GetStats, Describe);
+    GetStats, Describe, Reevaluate, Reevaluated, EndEpoch, GetMemory, PutState);
 carried_by!(Response, response: Failure, Progress, Segments, Welcome, DatasetOpened, JobOpened, JobClosed,
-    EpochBegun, Batch, Reported, Stats, Described);
+    EpochBegun, Batch, Reported, Stats, Described, Memory, Noted);
 
 #[cfg(test)]
 mod tests {
@@ -94,8 +109,13 @@ mod tests {
             storage_options: [("secret_access_key".to_string(), "hunter2".to_string())].into(),
             ..OpenDataset::default()
         });
-        let shown = format!("{request:?}");
-        assert!(shown.contains("secret_access_key") && !shown.contains("hunter2"), "{shown}");
+        let job = Request::from(OpenJob {
+            package_options: [("secret_access_key".to_string(), "hunter2".to_string())].into(),
+            ..OpenJob::default()
+        });
+        for shown in [format!("{request:?}"), format!("{job:?}")] {
+            assert!(shown.contains("secret_access_key") && !shown.contains("hunter2"), "{shown}");
+        }
     }
 
     #[test]

@@ -172,7 +172,8 @@ mod tests {
         let (packer, packages) = packed(&rising());
         // Everything that was hard is easy now, and the other way round.
         let turned = keys((0..SAMPLES).map(|id| (SAMPLES - id) as f32).collect());
-        let packing = packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]));
+        let packing =
+            packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]));
         let mut first: Vec<Id> = packing[0][..2].to_vec();
         first.sort_unstable();
         assert_eq!(first, [3_990, 3_991], "5 lies in a package already");

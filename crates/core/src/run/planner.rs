@@ -194,8 +194,7 @@ impl Planner {
                 self.before = Some(before);
             }
             _ => {
-                self.before =
-                    Some(Before { epoch, strategy: self.strategy.save(), last: self.last.clone() });
+                self.before = Some(Before { epoch, strategy: self.strategy.save(), last: self.last.clone() });
             }
         }
     }

@@ -147,7 +147,8 @@ impl Plan {
         for ids in [&self.ids, &self.left_out, &self.unserved] {
             writer.ids(ids.iter().copied());
         }
-        let optional = [self.silent, !self.weights.is_empty(), !self.substituted.is_empty(), self.keys.is_some()];
+        let optional =
+            [self.silent, !self.weights.is_empty(), !self.substituted.is_empty(), self.keys.is_some()];
         writer.bits(optional.into_iter());
         // Weights are few different numbers: each is written once, and then by its number.
         let mut different: Vec<u32> = self.weights.iter().map(|weight| weight.to_bits()).collect();
@@ -200,7 +201,8 @@ impl Plan {
         let keys = if keyed { Some(Arc::new(Keys::read(&mut reader, samples)?)) } else { None };
         reader.end()?;
         let whole = world > 0 && ids.len().is_multiple_of(world as usize) && padded <= ids.len();
-        let leaving = |(_, event): &(u32, Event)| !matches!(event, Event::Leave(id) if *id as usize >= samples);
+        let leaving =
+            |(_, event): &(u32, Event)| !matches!(event, Event::Leave(id) if *id as usize >= samples);
         let plan = Self {
             epoch,
             world,

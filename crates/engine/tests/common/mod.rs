@@ -93,7 +93,14 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
 }
 
 pub fn engine() -> Engine {
-    Engine::new(Config { concurrency: 8, memory: None, machine: 8 << 30, retries: 5, linger: Duration::ZERO, patience: Duration::from_secs(10) })
+    Engine::new(Config {
+        concurrency: 8,
+        memory: None,
+        machine: 8 << 30,
+        retries: 5,
+        linger: Duration::ZERO,
+        patience: Duration::from_secs(10),
+    })
 }
 
 pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {

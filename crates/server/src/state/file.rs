@@ -8,31 +8,44 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use hotset_core::bytes::Amount;
+use hotset_core::run::Saved;
 use hotset_core::{Error, Result};
-use hotset_engine::{JobRequest, ScheduleSnapshot, Snapshot};
-use hotset_wire::state::{JobState, LastPlan, RankState, ScheduleState};
+use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
+use hotset_wire::state::{CutState, JobState, LastPlan, RankState, ScheduleState};
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x01";
+const MARK: &[u8; 8] = b"hotset\0\x02";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
 /// Writes a job's state, replacing an older one.
-pub(super) fn write(path: &Path, snapshot: &Snapshot, cache: &str, lasting: bool) -> Result<()> {
-    let body = encode(snapshot, cache, lasting).encode_to_vec();
+pub(super) fn write(path: &Path, snapshot: &Snapshot, lasting: bool) -> Result<()> {
+    let bytes = bytes(snapshot, lasting);
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
         let mut file = File::create(&temporary)?;
-        file.write_all(MARK)?;
-        file.write_all(blake3::hash(&body).as_bytes())?;
-        file.write_all(&body)?;
+        file.write_all(&bytes)?;
         fs::rename(&temporary, path)
     })();
     written.map_err(|error| {
         let _ = fs::remove_file(&temporary);
         Error::unavailable(format!("cannot write the state file `{}`: {error}", path.display()))
     })
+}
+
+/// A job's state as a file holds it.
+pub(super) fn bytes(snapshot: &Snapshot, lasting: bool) -> Vec<u8> {
+    let body = encode(snapshot, lasting).encode_to_vec();
+    [MARK.as_slice(), blake3::hash(&body).as_bytes(), &body].concat()
+}
+
+/// The state that such bytes hold, wherever they come from.
+pub(super) fn parse(bytes: &[u8]) -> Result<JobState> {
+    let body = checked(bytes)
+        .ok_or_else(|| Error::invalid("the state is damaged or of another version of Hotset"))?;
+    JobState::decode(body).map_err(|error| Error::invalid(format!("the state is damaged: {error}")))
 }
 
 /// Reads a job's state; `None` if there is none.
@@ -45,12 +58,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<JobState>> {
             return Err(Error::unavailable(format!("cannot read the state file `{shown}`: {error}")));
         }
     };
-    let body = checked(&bytes).ok_or_else(|| {
-        Error::invalid(format!("the state file `{shown}` is damaged or of another version"))
-    })?;
-    let state = JobState::decode(body)
-        .map_err(|error| Error::invalid(format!("the state file `{shown}` is damaged: {error}")))?;
-    Ok(Some(state))
+    parse(&bytes).map(Some).map_err(|error| Error::invalid(format!("`{shown}`: {error}")))
 }
 
 /// What lies behind the mark and the hash, if both fit.
@@ -60,18 +68,20 @@ fn checked(bytes: &[u8]) -> Option<&[u8]> {
     (blake3::hash(body).as_bytes() == hash).then_some(body)
 }
 
-fn encode(snapshot: &Snapshot, cache: &str, lasting: bool) -> JobState {
+fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
     let request = &snapshot.request;
     let schedule = |saved: &ScheduleSnapshot| ScheduleState {
-        epoch: saved.epoch,
-        world: saved.world,
-        ids: saved.ids.clone(),
+        plan: saved.plan.clone(),
+        package: saved.package,
         states: saved.states.clone(),
     };
+    let planner = &snapshot.planner;
     JobState {
         job: request.job.clone(),
         dataset: request.dataset.clone(),
-        cache: cache.to_owned(),
+        cache: request.cache.to_string(),
+        cache_bytes: if let Amount::Bytes(bytes) = request.cache { Some(bytes) } else { None },
+        cache_share: if let Amount::Share(share) = request.cache { share } else { 0.0 },
         strategy: request.strategy.clone().unwrap_or_default(),
         policy: request.policy.clone().unwrap_or_default(),
         seed: request.seed,
@@ -79,11 +89,23 @@ fn encode(snapshot: &Snapshot, cache: &str, lasting: bool) -> JobState {
         pad: request.pad,
         samples: snapshot.samples,
         lasting,
-        residents: snapshot.residents.clone(),
-        scores: snapshot.scores.clone(),
+        strategy_settings: request.strategy_settings.clone(),
+        policy_settings: request.policy_settings.clone(),
+        epochs: request.epochs.unwrap_or_default(),
+        packages: request.packages.clone().unwrap_or_default(),
+        package_bytes: request.package_bytes,
+        policy_state: snapshot.policy.clone(),
+        table: planner.table.clone(),
+        strategy_state: planner.strategy.clone(),
+        closed: planner.closed,
+        cuts: snapshot
+            .cuts
+            .iter()
+            .map(|(&epoch, cut)| CutState { epoch, rank_len: cut.rank_len, world: cut.world })
+            .collect(),
         schedules: snapshot.schedules.iter().map(schedule).collect(),
         ranks: snapshot.begun.iter().map(|(&rank, &epoch)| RankState { rank, epoch }).collect(),
-        last: snapshot.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
+        last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
     }
 }
 
@@ -93,27 +115,40 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
     let request = JobRequest {
         job: state.job,
         dataset: state.dataset,
-        cache: state.cache.parse()?,
+        cache: state.cache_bytes.map_or(Amount::Share(state.cache_share), Amount::Bytes),
         strategy: some(state.strategy),
         policy: some(state.policy),
         seed: state.seed,
         prefetch: state.prefetch,
         pad: state.pad,
+        strategy_settings: state.strategy_settings,
+        policy_settings: state.policy_settings,
+        epochs: (state.epochs > 0).then_some(state.epochs),
+        packages: some(state.packages),
+        package_bytes: state.package_bytes,
     };
     let schedule = |saved: ScheduleState| ScheduleSnapshot {
-        epoch: saved.epoch,
-        world: saved.world,
-        ids: saved.ids,
+        plan: saved.plan,
+        package: saved.package,
         states: saved.states,
     };
     Ok(Snapshot {
         request,
         samples: state.samples,
-        residents: state.residents,
-        scores: state.scores,
+        policy: state.policy_state,
+        planner: Saved {
+            table: state.table,
+            strategy: state.strategy_state,
+            last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
+            closed: state.closed,
+        },
+        cuts: state
+            .cuts
+            .into_iter()
+            .map(|cut| (cut.epoch, Cut { rank_len: cut.rank_len, world: cut.world }))
+            .collect(),
         schedules: state.schedules.into_iter().map(schedule).collect(),
         begun: state.ranks.into_iter().map(|rank| (rank.rank, rank.epoch)).collect(),
-        last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
     })
 }
 

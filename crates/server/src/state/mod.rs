@@ -15,12 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use hotset_core::Result;
-use hotset_engine::{Engine, JobGrant, JobRequest, SessionId};
+use hotset_core::{Error, Result};
+use hotset_engine::{Engine, JobGrant, JobRequest, SessionId, Trained};
 use hotset_wire::proto::Report;
 use hotset_wire::state::JobState;
 
 use log::Log;
+
+use crate::opening::Opening;
 
 /// How long the state of a job that nobody runs is kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -30,7 +32,6 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 struct Keeper {
     state: PathBuf,
     log: Option<Log>,
-    cache: String,
     lasting: bool,
     /// The epoch whose beginning was written down.
     written: Option<u64>,
@@ -42,6 +43,17 @@ struct Keeper {
 pub(crate) struct States {
     directory: Option<PathBuf>,
     keepers: Mutex<HashMap<String, Arc<Mutex<Keeper>>>>,
+}
+
+/// A report in the engine's words.
+fn trained(report: &Report) -> Trained<'_> {
+    Trained {
+        epoch: report.epoch,
+        rank: report.rank,
+        upto: report.upto,
+        ids: &report.ids,
+        losses: &report.scores,
+    }
 }
 
 /// Where the state of a job lies.
@@ -70,21 +82,19 @@ impl States {
         &self,
         engine: &Engine,
         session: SessionId,
-        request: JobRequest,
-        cache: &str,
-        lasting: bool,
+        opening: Opening,
+        put: Option<&[u8]>,
     ) -> Result<JobGrant> {
+        let Opening { request, lasting, .. } = opening;
+        if let Some(put) = put
+            && !engine.has_job(&request.job)
+        {
+            return self.go_on(engine, session, request, lasting, put);
+        }
         let (Some(directory), true) = (&self.directory, request.strategy.is_some()) else {
             return engine.open_job(session, request);
         };
-        let keeper = {
-            let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-            let state = path(directory, &request.job);
-            let (cache, failed) = (cache.to_owned(), false);
-            let new =
-                || Arc::new(Mutex::new(Keeper { state, log: None, cache, lasting, written: None, failed }));
-            Arc::clone(keepers.entry(request.job.clone()).or_insert_with(new))
-        };
+        let keeper = self.keep(directory, &request.job, lasting);
         let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
         if engine.has_job(&request.job) {
             return engine.open_job(session, request);
@@ -118,6 +128,50 @@ impl States {
         Ok(grant)
     }
 
+    /// The keeper of a job's files.
+    fn keep(&self, directory: &Path, job: &str, lasting: bool) -> Arc<Mutex<Keeper>> {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = path(directory, job);
+        let new = || {
+            let keeper = Keeper { state, log: None, lasting, written: None, failed: false };
+            Arc::new(Mutex::new(keeper))
+        };
+        Arc::clone(keepers.entry(job.to_owned()).or_insert_with(new))
+    }
+
+    /// Opens a job where a checkpoint left it, perhaps on another server, under another name, with another cache.
+    fn go_on(
+        &self,
+        engine: &Engine,
+        session: SessionId,
+        request: JobRequest,
+        lasting: bool,
+        put: &[u8],
+    ) -> Result<JobGrant> {
+        let mut snapshot = file::decode(file::parse(put)?)?;
+        snapshot.adapt_to(&request)?;
+        let keeper = self.directory.as_ref().map(|directory| self.keep(directory, &request.job, lasting));
+        let mut keeper = keeper.as_ref().map(|keeper| keeper.lock().unwrap_or_else(PoisonError::into_inner));
+        let grant = engine.restore_job(session, request, &snapshot)?;
+        if let Some(keeper) = &mut keeper {
+            keeper.drop_files();
+            keeper.write(&snapshot);
+        }
+        Ok(grant)
+    }
+
+    /// A job's state, to be put into another server.
+    pub(crate) fn export(&self, engine: &Engine, job: &str) -> Result<Vec<u8>> {
+        let keeper = self.keeper(job);
+        // No report comes between its log and the engine meanwhile.
+        let keeper = keeper.as_ref().map(|keeper| keeper.lock().unwrap_or_else(PoisonError::into_inner));
+        let lasting = keeper.as_ref().is_some_and(|keeper| keeper.lasting);
+        let snapshot = engine
+            .snapshot(job)?
+            .ok_or_else(|| Error::invalid(format!("job `{job}` has no strategy, and so no importance")))?;
+        Ok(file::bytes(&snapshot, lasting))
+    }
+
     /// Writes down that an epoch has begun, if it is the first rank that begins it.
     pub(crate) fn begun(&self, engine: &Engine, job: &str, epoch: u64) {
         let Some(keeper) = self.keeper(job) else { return };
@@ -138,7 +192,7 @@ impl States {
         if let Some(keeper) = &mut keeper {
             keeper.append(report);
         }
-        engine.report(&report.job, report.epoch, &report.ids, &report.scores)
+        engine.report(&report.job, trained(report))
     }
 
     /// Drops the state of a job that was closed.
@@ -193,8 +247,7 @@ impl Keeper {
         match log::read(&self.log_path()) {
             Ok((reports, length)) => {
                 for report in &reports {
-                    if let Err(error) = engine.report(&report.job, report.epoch, &report.ids, &report.scores)
-                    {
+                    if let Err(error) = engine.report(&report.job, trained(report)) {
                         tracing::warn!(%error, "a report in the log does not fit its job");
                     }
                 }
@@ -208,8 +261,8 @@ impl Keeper {
     }
 
     fn write(&mut self, snapshot: &hotset_engine::Snapshot) {
-        let written = file::write(&self.state, snapshot, &self.cache, self.lasting)
-            .and_then(|()| Log::new(&self.log_path()));
+        let written =
+            file::write(&self.state, snapshot, self.lasting).and_then(|()| Log::new(&self.log_path()));
         match written {
             Ok(log) => self.log = Some(log),
             Err(error) => self.say(&error.message),
