@@ -2,8 +2,8 @@
 //!
 //! Small samples cost a request each, and a request costs more than their bytes. So samples that the cache does
 //! not keep are copied together, many to a package, and come back a package at a time. What a package is byte for
-//! byte is in [`format`](self::Package): it names its dataset, and every sample in it has a checksum, so that bytes
-//! which rotted, were cut off or belong to other data are told and never served.
+//! byte stands in `format.rs`: it names its dataset, and every sample in it has a checksum, so that bytes which
+//! rotted, were cut off or belong to other data are told and never served. A [`Draft`] makes one, [`Package`] reads it.
 //!
 //! A job's packages stand on a [`Shelf`]. All shelves of one place, which is a directory or a prefix of an object
 //! store, are a [`Room`], which is what `hotset pack` shows and tidies. Below the place:

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hotset_core::Result;
+use hotset_core::{Error, Result};
 
 use super::backing::{Backing, Opened, open};
 use super::damage::{Damage, Foreign};
@@ -127,10 +127,33 @@ impl Room {
         })
     }
 
-    /// Removes what is ours of `stored`: what writers left behind, and packages that begin as one does. Whether it
-    /// was removed.
+    /// Reads the file or object `name`, which lies directly in this place and need not be named as ours.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let done = patiently(name, || match self.backing.whole(name, &mut bytes) {
+            Err(ReadError::Vanished) => Ok(false),
+            done => done.map(|()| true),
+        })?;
+        if done {
+            Ok(bytes)
+        } else {
+            Err(Error::invalid(format!("there is no `{name}` in `{}`", self.place)))
+        }
+    }
+
+    /// Whether `stored` may be removed: it was left behind by a writer, or begins as a package does.
+    pub fn ours(&self, stored: &Stored) -> Result<bool> {
+        if stored.name == Name::Leftover {
+            return Ok(true);
+        }
+        let begin = self.first(stored, MAGIC.len() as u64)?;
+        // A package cut off before its eighth byte is still ours; an empty one cannot be told from one.
+        Ok(begin.is_some_and(|begin| MAGIC.starts_with(&begin)))
+    }
+
+    /// Removes `stored` if it is [ours](Self::ours); whether it was removed.
     pub fn remove(&self, stored: &Stored) -> Result<bool> {
-        if stored.name != Name::Leftover && !self.begins_as_ours(stored)? {
+        if !self.ours(stored)? {
             tracing::warn!(key = stored.key, "left alone: it is named as a package and is none");
             return Ok(false);
         }
@@ -185,12 +208,6 @@ impl Room {
             Ok(package.samples().filter_map(|(_, sample)| sample.err()).collect())
         });
         Ok(checked.unwrap_or_else(|damage| vec![damage]))
-    }
-
-    fn begins_as_ours(&self, stored: &Stored) -> Result<bool> {
-        let begin = self.first(stored, MAGIC.len() as u64)?;
-        // A package cut off before its eighth byte is still ours; an empty one cannot be told from one.
-        Ok(begin.is_some_and(|begin| MAGIC.starts_with(&begin)))
     }
 
     /// The first `count` bytes, or as many as there are; `None` if it is not what was listed any more.

@@ -76,7 +76,8 @@ impl Shelf {
         self.room.place()
     }
 
-    /// Writes a package, whole or not at all, over an older one of its number.
+    /// Writes a package, whole or not at all, over an older one of its number. Take numbers from [`Scan::next`] on: a
+    /// read that meets a replacement finds another length.
     pub fn write(&self, number: u32, package: &[u8]) -> std::result::Result<(), WriteError> {
         // Until it is known which one is there, its length is not.
         self.lengths().remove(&number);
@@ -86,7 +87,8 @@ impl Shelf {
     }
 
     /// Reads a package in one request, in place of what `into` holds; what it holds after a failure is unspecified.
-    /// Nothing is checked but the length: that is for [`Package::parse`](super::Package::parse).
+    /// Nothing is checked but the length: that is for [`Package::parse`](super::Package::parse). One that was neither
+    /// written nor scanned here is read whatever its length, without the wrappers that `storage_options` ask for.
     pub fn read(&self, number: u32, into: &mut Vec<u8>) -> std::result::Result<(), ReadError> {
         let key = self.key(number);
         let known = self.lengths().get(&number).and_then(|length| usize::try_from(*length).ok());

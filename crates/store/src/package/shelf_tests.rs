@@ -349,6 +349,23 @@ fn a_room_shows_every_owner_verifies_every_byte_and_removes_only_what_is_ours() 
 }
 
 #[test]
+fn a_shelf_is_read_and_written_by_many_threads() {
+    for stage in Stage::both() {
+        let shelf = stage.shelf("job");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let shelf = &shelf;
+                scope.spawn(move || {
+                    shelf.write(number, &package(IDENTITY, number, 30)).unwrap();
+                    assert_eq!(read(shelf, number).unwrap(), package(IDENTITY, number, 30));
+                });
+            }
+        });
+        assert_eq!(shelf.scan(&mut |_| {}).unwrap().packages.len(), 8);
+    }
+}
+
+#[test]
 fn a_rotten_sample_is_found_when_it_is_asked_for() {
     let stage = Stage::local();
     let shelf = stage.shelf("job");
