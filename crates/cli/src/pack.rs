@@ -29,7 +29,7 @@ use crate::table;
 #[command(after_help = "\
 Examples:
   hotset pack inspect /scratch/packages                  # who has packages there, and how many
-  hotset pack inspect /scratch/packages/*/*/00000003.hotset
+  hotset pack inspect /scratch/packages/3f0c…/a01b…/00000003.hotset
   hotset pack verify s3://bucket/packages --storage-option aws_region=eu-central-1
   hotset pack gc /scratch/packages --older-than 7d --dry-run")]
 pub(crate) struct Pack {
@@ -45,11 +45,8 @@ pub(crate) struct Pack {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show who has packages in a place, or what lies in one package
     Inspect(inspect::Inspect),
-    /// Read every package and check every checksum; exit code 1 if one is damaged
     Verify(verify::Verify),
-    /// Remove what nobody uses: leftovers of killed writers, damaged packages, and owners that stopped writing
     Gc(gc::Gc),
 }
 

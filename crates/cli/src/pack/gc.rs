@@ -15,8 +15,11 @@ use crate::table;
 /// A package is written in seconds: a file of a writer that is older was left behind.
 const WRITING: Duration = Duration::from_secs(3_600);
 
-/// Nothing is removed that is not named as a package and does not begin as one, nor packages of another version of
-/// Hotset whose owner still writes. A job that runs on packs anew what it misses.
+/// Remove what nobody uses.
+///
+/// That is: what writers left behind that were killed more than an hour ago, damaged packages, and all packages of owners
+/// that have written none for `--older-than`. Nothing is removed that is not named as a package or does not begin as one,
+/// nor packages of another version of Hotset whose owner still writes. A job that runs packs anew what it misses.
 #[derive(Args)]
 pub(super) struct Gc {
     /// A directory or prefix that `packages=` names

@@ -11,6 +11,10 @@ use serde::Serialize;
 use super::{Bar, Given, age, counted, to_json};
 use crate::table;
 
+/// Show who has packages in a place, or what lies in one package.
+///
+/// Reads the index of each package, not its samples: `samples` counts what jobs can find there. Of one package every
+/// sample is shown, and whether its bytes are still those that were packed.
 #[derive(Args)]
 pub(super) struct Inspect {
     /// A directory or prefix that `packages=` names, or one package in it (`.../00000003.hotset`)

@@ -9,6 +9,10 @@ use serde::Serialize;
 use super::{Bar, Given, counted, to_json};
 use crate::table;
 
+/// Read every package and check every checksum.
+///
+/// Names each package that cannot be used and says why; the exit code is 1 then. Removes nothing. Jobs make the same
+/// checks whenever they read, so this is for places that you do not trust, before a long run.
 #[derive(Args)]
 pub(super) struct Verify {
     /// A directory or prefix that `packages=` names
