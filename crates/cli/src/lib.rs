@@ -3,6 +3,7 @@
 //! `main` is the one place that reads the environment: `HOTSET_*` variables become flags' defaults here, and
 //! everything below takes typed settings.
 
+mod pack;
 mod place;
 mod record;
 mod registry;
@@ -34,6 +35,7 @@ enum Command {
     Serve(serve::Serve),
     Stats(stats::Stats),
     State(state::State),
+    Pack(pack::Pack),
     Record(record::Record),
     /// List the strategies: what is trained in an epoch
     Strategies(registry::Listing),
@@ -57,6 +59,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::State(command) => command.run(),
+        Command::Pack(command) => command.run(),
         Command::Record(command) => command.run(),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),

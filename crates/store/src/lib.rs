@@ -21,6 +21,7 @@ mod manifest;
 mod names;
 mod open;
 mod options;
+pub mod package;
 mod patience;
 mod place;
 mod reach;

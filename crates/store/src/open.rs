@@ -157,7 +157,7 @@ impl Prepared {
 }
 
 /// Faults lie below the throttle: in a store that is slow a failure is slow too.
-fn wrap(mut store: Box<dyn Store>, options: &Options) -> Arc<dyn Store> {
+pub(crate) fn wrap(mut store: Box<dyn Store>, options: &Options) -> Arc<dyn Store> {
     if let Some(fault) = options.fault {
         store = Box::new(Faulty::new(store, fault));
     }

@@ -47,7 +47,7 @@ impl Place {
 }
 
 /// The path that `written` names; it may not exist.
-fn path(written: &str) -> Result<PathBuf> {
+pub(crate) fn path(written: &str) -> Result<PathBuf> {
     let Some((scheme, rest)) = scheme(written) else {
         if written.is_empty() {
             return Err(Error::invalid("the dataset's place is empty; name a directory"));

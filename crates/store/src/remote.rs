@@ -28,20 +28,21 @@ use tokio::runtime::Runtime;
 use crate::runtime::runtime;
 use crate::store::{Location, Look, Objects, ReadError, Store};
 use connect::{Attempts, connect};
-use failure::{out_of_range, tell};
+use failure::out_of_range;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Address, Kind};
 pub(crate) use connect::is_credential;
+pub(crate) use failure::{cause, refuse, status, tell};
 pub(crate) use keys::list;
 
 /// Objects below a prefix.
 pub(crate) struct Remote {
-    address: Address,
+    pub(crate) address: Address,
     /// For reads: a failure is told at once.
-    reads: Arc<dyn ObjectStore>,
-    /// For listings: failures in passing are tried again.
-    listings: Arc<dyn ObjectStore>,
-    runtime: Arc<Runtime>,
+    pub(crate) reads: Arc<dyn ObjectStore>,
+    /// For listings and for what is written: failures in passing are tried again.
+    pub(crate) listings: Arc<dyn ObjectStore>,
+    pub(crate) runtime: Arc<Runtime>,
 }
 
 impl Remote {
@@ -55,7 +56,7 @@ impl Remote {
         Ok(Self { address, reads, listings, runtime: Arc::clone(&runtime) })
     }
 
-    fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
+    pub(crate) fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
         self.address.key(key).map_err(|error| ReadError::Refused(error.to_string()))
     }
 

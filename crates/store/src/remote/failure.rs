@@ -58,7 +58,7 @@ pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
 }
 
 /// The innermost cause worth showing, in one short line.
-fn cause(failure: &Failure) -> String {
+pub(crate) fn cause(failure: &Failure) -> String {
     let mut error: &dyn std::error::Error = failure;
     while let Some(source) = error.source() {
         error = source;
@@ -86,7 +86,7 @@ fn brief(text: &str) -> Option<String> {
 }
 
 /// The HTTP status in the store crate's message, which keeps it nowhere else that can be reached.
-fn status(message: &str) -> Option<u16> {
+pub(crate) fn status(message: &str) -> Option<u16> {
     let (_, after) = message.split_once("status code: ")?;
     after.get(..3)?.parse().ok()
 }

@@ -1,4 +1,5 @@
 //! An HTTP server that answers as a test tells it to.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +15,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     /// Of `Range: bytes=a-b`: a and b + 1.
     pub(crate) range: Option<(usize, usize)>,
+    /// What it sent along.
+    pub(crate) body: Vec<u8>,
 }
 
 /// What to say.
@@ -105,9 +108,10 @@ fn serve(stream: &TcpStream, script: &Mutex<Script>, requests: &AtomicUsize) -> 
             length = count.parse().ok()?;
         }
     }
-    lines.by_ref().take(length).read_to_end(&mut Vec::new()).ok()?;
+    let mut body = Vec::new();
+    lines.by_ref().take(length).read_to_end(&mut body).ok()?;
     requests.fetch_add(1, Ordering::SeqCst);
-    let asked = Asked { method, path, range };
+    let asked = Asked { method, path, range, body };
     let answer = (script.lock().unwrap())(&asked);
     std::thread::sleep(answer.after);
     reply(stream, &asked, &answer)
