@@ -100,7 +100,8 @@ class Reports:
         with torch.cuda.stream(stream):
             scores = self._copied(loss.detach(), torch.float32, stream, rooms)
             copied = None if ids is None else self._copied(ids.detach(), torch.int64, stream, rooms)
-            event = torch.cuda.Event()
+            # Blocking: who waits for it leaves the processor to the loader's workers.
+            event = torch.cuda.Event(blocking=True)
             event.record(stream)
         return Departed(event, scores, copied, rooms, deliver)
 

@@ -195,6 +195,17 @@ class Sampler(DistributedSampler[int]):
         self._reports.send(loss, unknown, deliver)
         return running.weighted(loss, numbers)
 
+    def weights(self, ids: torch.Tensor | Sequence[int]) -> torch.Tensor | None:
+        """The weights of a batch's samples, before `update`; none where the strategy has none.
+
+        For losses that are weighted by hand, such as inside a CUDA graph. What `update` returns is weighted
+        already.
+        """
+        numbers = judged_ids(ids)
+        if self._running is None or self._running.weights is None:
+            return None
+        return self._running.weights.to_come(numbers if isinstance(numbers, list) else numbers.tolist())
+
     def flush(self) -> None:
         """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
         self._reports.flush()

@@ -7,7 +7,7 @@ that is reported once more keeps the weight it had.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import torch
 
@@ -49,6 +49,17 @@ class Weights:
             found.append(waiting.popleft())
             if not waiting:
                 del self._waiting[number]
+        return torch.tensor(found)
+
+    def to_come(self, numbers: list[int]) -> torch.Tensor:
+        """What `of` will say next."""
+        asked: Counter[int] = Counter()
+        found = []
+        for number in numbers:
+            waiting = self._waiting.get(number, ())
+            place = asked[number]
+            found.append(waiting[place] if place < len(waiting) else float(self._by_id[number]))
+            asked[number] += 1
         return torch.tensor(found)
 
     def on_device(self, ids: torch.Tensor) -> torch.Tensor:
