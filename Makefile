@@ -25,7 +25,7 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 SOURCES := Cargo.toml Cargo.lock pyproject.toml requirements/build.txt $(shell find crates proto python \
 	-name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.proto' \
 	-o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
-PYTHON_SOURCES := $(wildcard python tests/python examples benches)
+PYTHON_SOURCES := $(wildcard python tests/python examples benches benchmarks)
 
 ##@ Use
 
@@ -59,7 +59,7 @@ lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licenc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
-	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benches/*.py)
+	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benches/*.py) $(wildcard benchmarks/train/*.py)
 	$(BIN)/python -m mypy.stubtest hotset._core --allowlist <(echo hotset._core.__all__) # pyo3 adds it
 	@echo "lint: all clean"
 
@@ -80,7 +80,7 @@ fmt: .venv/.requirements ## Format Rust and Python
 .PHONY: clean
 clean: ## Remove everything that was built, downloaded or measured
 	rm -rf .venv .cache dist out target .pytest_cache .mypy_cache .ruff_cache
-	find python tests examples benches -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find python tests examples benches benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: help
 help: ## Show this list

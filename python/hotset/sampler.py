@@ -3,6 +3,9 @@
 It is a `DistributedSampler`, so that frameworks know to call `set_epoch` and leave it alone. What it yields
 are the ids of this rank's plan with the epoch above them, so that a request tells its epoch even from workers
 that outlive epochs. `update` sends the losses back, from which the next plans are made.
+
+An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and losses
+leave without waiting for the GPU (`reports`).
 """
 
 from __future__ import annotations
@@ -17,16 +20,16 @@ from torch.utils.data import DistributedSampler
 
 from . import _core
 from .dataset import Dataset
+from .epoch import Epoch
 from .errors import InvalidError
-from .source import SAMPLE_MASK, Plan, Scheme
+from .losses import judge_loss, judged_ids, quoted
+from .reports import Reports
+from .slots import Slots
+from .source import Plan, Scheme
 
 _log = logging.getLogger(__name__)
 
-_BLOCK = 4096
-"""Slots taken from the plan at a time, so that an epoch of millions starts at once."""
-
-# Of strategies that look at losses none exists yet; the names are those that never will.
-_NEEDS_NO_LOSSES = ("uniform", "quiver", "carousel")
+_LAST_EPOCH = (1 << 22) - 1
 
 
 class Sampler(DistributedSampler[int]):
@@ -73,12 +76,15 @@ class Sampler(DistributedSampler[int]):
         self.epoch = 0
         self._fresh = True
         """Whether `epoch` was set and not yet iterated."""
+        self._asked = 0
+        """What `set_epoch` was told last."""
         self._warned = False
-        self._plan: Plan | None = None
         self._start = 0
-        """Where the next iteration starts: beyond 0 only in a run that resumes."""
-        self._position = 0
-        self._reported = 0
+        """Where the next iteration starts, in slots of all ranks: beyond 0 only in a run that resumes."""
+        self._planned: tuple[int, int, Plan] | None = None
+        """The plan of an epoch that has not begun, with its number and start."""
+        self._running: Epoch | None = None
+        self._reports = Reports()
         self._source = dataset.source
         self._source.attach(Scheme(strategy, policy or "", seed, prefetch, pad), rank, num_replicas)
         # Until the first iteration, as good as can be told now.
@@ -95,41 +101,51 @@ class Sampler(DistributedSampler[int]):
         return len(self) * self.num_replicas
 
     def __len__(self) -> int:
-        if self._plan is not None:
-            return len(self._plan)
+        running = self._running
+        if running is not None and (not self._fresh or running.number == self.epoch):
+            return len(running)
         samples, (_, world) = self._source.catalog.samples, self._source.ranks()
-        return math.ceil(samples / world) if self.pad else samples // world
+        if running is None or self.strategy == "uniform":
+            # Every strategy begins with an epoch of all samples.
+            return math.ceil(samples / world) if self.pad else samples // world
+        return len(self._plan()[1])
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
-        if not 0 <= epoch < 1 << 22:
+        if not 0 <= epoch <= _LAST_EPOCH:
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
         if epoch != self.epoch:
-            self._start = self._position = 0
-        self.epoch = epoch
+            self._start = 0
+        self.epoch = self._asked = epoch
         self._fresh = True
 
     def __iter__(self) -> Iterator[int]:
+        return Slots(self._begin, self._drawn, self._load_drawn)
+
+    def _begin(self) -> Epoch:
+        """Begins the next epoch: the one that was set, else the one after the last."""
         if not self._fresh:
-            self.set_epoch(self.epoch + 1)
-            if not self._warned:
+            following = self.epoch + 1
+            if self._asked != following and not self._warned:
                 self._warned = True
                 _log.warning(
-                    "`set_epoch` was not called before an epoch; counting epochs from here: %d", self.epoch
+                    "`set_epoch` was not called before an epoch; counting epochs from here: %d", following
                 )
-        self._fresh = False
-        self.rank, self.num_replicas = self._source.ranks()
-        start, self._start = self._start, 0
-        plan = self._source.plan(self.epoch, start)
-        self._plan, self._position, self._reported = plan, start, start
-        return self._slots(plan, start)
+            self.set_epoch(following)
+        # The losses of the epoch before belong to it, and may be what this one is planned from.
+        self._reports.flush()
+        start, plan = self._plan()
+        self._fresh, self._start, self._planned = False, 0, None
+        self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
+        return self._running
 
-    def _slots(self, plan: Plan, start: int) -> Iterator[int]:
-        for first in range(start, len(plan), _BLOCK):
-            for slot, index in enumerate(plan.block(first, first + _BLOCK), first):
-                if self._plan is plan:
-                    self._position = slot + 1
-                yield index
+    def _plan(self) -> tuple[int, Plan]:
+        """The plan of the epoch that was set, and where in it to start."""
+        self.rank, self.num_replicas = self._source.ranks()
+        start = self._start // self.num_replicas
+        if self._planned is None or self._planned[:2] != (self.epoch, start):
+            self._planned = self.epoch, start, self._source.plan(self.epoch, start)
+        return start, self._planned[2]
 
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
         """Batches of this rank in `epochs` epochs, for schedulers that want to know."""
@@ -138,69 +154,131 @@ class Sampler(DistributedSampler[int]):
         steps = len(self) // batch_size if drop_last else math.ceil(len(self) / batch_size)
         return epochs * steps
 
+    # Inside a graph it would be traced, and what it does to this object frozen.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
-        """Reports one non-negative loss for each sample of a batch; `loss`, to go on with.
+        """Reports one non-negative loss for each sample of a batch; returns `loss`, to go on with.
 
-        `ids` are those that `with_ids=True` gives.
+        `ids` are those that `with_ids=True` gives. Where the strategy has weights, what is returned is the
+        loss times the weights of the samples. A GPU is not waited for: losses leave it beside the training,
+        and arrive at the server with one of the next calls.
         """
-        numbers = [
-            int(number) & SAMPLE_MASK for number in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)
-        ]
-        _judge_loss(loss, len(numbers))
-        if self._plan is None:
+        numbers = judged_ids(ids)
+        judge_loss(loss, len(numbers))
+        running = self._running
+        if running is None:
             raise InvalidError(
                 "`update` came before the first epoch; iterate over the sampler's loader first"
             )
-        if numbers:
-            self._reported += len(numbers)
-            scores: list[float] = loss.detach().float().cpu().tolist()
-            self._source.report(self.epoch, self._reported, numbers, scores)
-        return loss
+        if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise InvalidError(
+                "`update` was called while a CUDA graph is captured, where nothing can be sent; "
+                "call it after the graph's replay"
+            )
+        if not len(numbers):
+            return loss
+        if isinstance(numbers, list):
+            running.judge(numbers)
+            running.train(numbers)
+            known, unknown = numbers, None
+        else:
+            # The ids are on their way too; they are judged when they arrive.
+            running.count(len(numbers))
+            known, unknown = [], numbers
+        upto = running.trained
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where this rank stands: the slots handed out so far, those in a loader's queues included."""
-        return {"epoch": self.epoch, "position": self._position, "seed": self.seed, "strategy": self.strategy}
+        def deliver(copied: list[int] | None, scores: list[float]) -> None:
+            if copied is not None:
+                running.judge(copied)
+            self._source.report(running.number, upto, known if copied is None else copied, scores)
+
+        self._reports.send(loss, unknown, deliver)
+        return running.weighted(loss, numbers)
+
+    def weights(self, ids: torch.Tensor | Sequence[int]) -> torch.Tensor | None:
+        """The weights of a batch's samples, before `update`; none where the strategy has none.
+
+        For losses that are weighted by hand, such as inside a CUDA graph. What `update` returns is weighted
+        already.
+        """
+        numbers = judged_ids(ids)
+        if self._running is None or self._running.weights is None:
+            return None
+        return self._running.weights.to_come(numbers if isinstance(numbers, list) else numbers.tolist())
+
+    def flush(self) -> None:
+        """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
+        self._reports.flush()
+
+    def state_dict(self, trained: int | None = None) -> dict[str, Any]:
+        """Where this rank stands, in a few numbers.
+
+        The position is what was trained, as `update` told; in a loop that never calls it, what the loader
+        has drawn, which with workers is ahead of the training. There say how many samples this rank has
+        trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
+        """
+        running = self._running
+        world = self._source.ranks()[1]
+        if trained is not None:
+            if trained < 0:
+                raise InvalidError(f"`trained={trained}`: a number of samples is needed")
+            position = trained
+        elif running is None or self._fresh:
+            position = self._start // world
+        else:
+            position = running.trained if running.reported else running.handed
+        return self._state(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state` at the next iteration."""
-        for name, own in (("seed", self.seed), ("strategy", self.strategy)):
+        """Goes on from `state` at the next iteration, with this number of ranks and workers or another."""
+        catalog = self._source.catalog
+        if state["dataset"] != catalog.dataset:
+            raise InvalidError(
+                f"the state is of the dataset `{state['dataset']}` of {state['samples']} samples, this "
+                f"sampler's is `{catalog.dataset}` of {catalog.samples}; open the files it was saved with, "
+                "or start afresh"
+            )
+        for name, own in (("seed", self.seed), ("strategy", self.strategy), ("pad", self.pad)):
             if state[name] != own:
                 raise InvalidError(
                     f"the state was saved with `{name}={state[name]!r}`, this sampler has `{name}={own!r}`; "
                     "make the sampler with the same, or start afresh"
                 )
-        self.set_epoch(int(state["epoch"]))
-        self._start = self._position = int(state["position"])
+        epoch, position, world = int(state["epoch"]), int(state["position"]), int(state["world"])
+        if not 0 <= epoch <= _LAST_EPOCH or position < 0 or world < 1:
+            raise InvalidError(
+                f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
+            )
+        self.epoch, self._start, self._fresh = epoch, position * world, True
+
+    def _state(self, position: int) -> dict[str, Any]:
+        catalog = self._source.catalog
+        return {
+            "epoch": self.epoch,
+            "position": position,
+            "world": self._source.ranks()[1],
+            "seed": self.seed,
+            "strategy": self.strategy,
+            "pad": self.pad,
+            "dataset": catalog.dataset,
+            "samples": catalog.samples,
+        }
+
+    def _drawn(self, position: int | None) -> dict[str, Any]:
+        """The state of an iterator that drew up to `position`, or nothing yet."""
+        if position is None or self._running is None:
+            return {**self.state_dict(), "left": True}
+        return {**self._state(position), "left": position < len(self._running)}
+
+    def _load_drawn(self, state: dict[str, Any]) -> bool:
+        """Goes on where an iterator stood; whether nothing was left of its epoch, so that the next is due."""
+        self.load_state_dict(state)
+        if state["left"]:
+            return False
+        self.epoch, self._start = self.epoch + 1, 0
+        return True
 
 
 def _known(what: str, name: str, known: list[str]) -> None:
     if name not in known:
-        raise InvalidError(f"there is no {what} `{name}`; known: {_quoted(known)}")
-
-
-def _judge_loss(loss: torch.Tensor, samples: int) -> None:
-    if not isinstance(loss, torch.Tensor):
-        raise InvalidError(
-            f"`loss` is a `{type(loss).__name__}`; the tensor of the losses of a batch is needed"
-        )
-    if loss.dim() == 0:
-        raise InvalidError(
-            "`loss` is one number for the whole batch; one for each sample is needed: "
-            'write `loss = F.cross_entropy(output, labels, reduction="none")`, and call `.mean().backward()` '
-            f"on what `update` returns. Strategies that need no losses: {_quoted(_no_losses())}"
-        )
-    if loss.dim() > 1:
-        raise InvalidError(
-            f"`loss` has the shape {tuple(loss.shape)}; one number for each sample is needed: "
-            "write `sampler.update(ids, loss.flatten(1).mean(1))`"
-        )
-    if len(loss) != samples:
-        raise InvalidError(f"`loss` has {len(loss)} values for {samples} ids")
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _no_losses() -> list[str]:
-    return [name for name, *_ in _core.strategies() if name in _NEEDS_NO_LOSSES]
+        raise InvalidError(f"there is no {what} `{name}`; known: {quoted(known)}")

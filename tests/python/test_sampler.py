@@ -86,7 +86,7 @@ def test_a_run_goes_on_from_its_state(train: hotset.Dataset) -> None:
     slots = iter(sampler)
     before = [next(slots) for _ in range(40)]
     state = sampler.state_dict()
-    assert state == {"epoch": 2, "position": 40, "seed": 3, "strategy": "uniform"}
+    assert (state["epoch"], state["position"], state["seed"], state["strategy"]) == (2, 40, 3, "uniform")
     after = list(slots)
 
     resumed = hotset.Sampler(train, seed=3)

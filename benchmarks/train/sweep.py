@@ -1,0 +1,207 @@
+"""Many runs, some at a time on one GPU, within a time that is given; what is already there is skipped.
+
+    python -m benchmarks.train.sweep --archive cifar10-jpeg-q95.tar.xz --out results.jsonl --seconds 540
+
+Runs go seed by seed, so that a sweep that was cut short has as many seeds of each. Each is a process of its
+own, with a private Hotset server of its own, so that no run's counts depend on another's. One that could not
+end in time, judged by those that did, is not begun; one that is still going when time is up is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .models import MODELS
+from .pixels import decoded
+from .run import Run
+from .train import data_place
+
+FIVE_SEEDS = (
+    Run("uniform", "lru"),
+    Run("iis", "icache"),
+    Run("hybrid", "impact"),
+    Run("carousel", "carousel", {"fresh": 0.25}),
+    Run("carousel", "carousel", {"fresh": 0.25, "ride": "hard"}),
+)
+TWO_SEEDS = (
+    Run("pads", "app"),
+    Run("infobatch", "minio"),
+    Run("carousel", "carousel", {"fresh": 0.5}),
+)
+
+SUBSTITUTES = (Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"}))
+BASE = (Run("cis", "lru"),)
+EVALUATION = tuple(
+    Run(*named, identify=True) for named in (("iis", "icache"), ("hybrid", "impact"), ("realtime", "icache"))
+)
+SHADE = (Run("pads", "app", {"repeat": 3}), Run("batchloss", "minio"), Run("quiver", "quiver"))
+
+
+def accuracy() -> Iterator[Run]:
+    """Accuracy against storage reads: five seeds of most, two of the others."""
+    for seed in range(5):
+        for run in FIVE_SEEDS + (TWO_SEEDS if seed < 2 else ()):
+            yield replace(run, seed=seed)
+
+
+def models() -> Iterator[Run]:
+    """The other models, one seed of each: iCache's table I and ImPACT's table I."""
+    for model in MODELS:
+        for run in (FIVE_SEEDS[0], *BASE, *FIVE_SEEDS[1:3]):
+            if model != "resnet18" or run in BASE:
+                yield replace(run, model=model)
+
+
+def shufflenet() -> Iterator[Run]:
+    """ShuffleNet alone, one seed of all that `accuracy` trains."""
+    for run in FIVE_SEEDS + TWO_SEEDS:
+        yield replace(run, model="shufflenet")
+
+
+def substitution() -> Iterator[Run]:
+    """What takes the place of an easy sample that is missing: iCache's table III."""
+    for run in SUBSTITUTES:
+        yield run
+    for run in (FIVE_SEEDS[0], FIVE_SEEDS[1], *SUBSTITUTES):
+        yield replace(run, model="shufflenet")
+
+
+def evaluation() -> Iterator[Run]:
+    """History, hybrid and real time beside each other: ImPACT's figures 15 and 16."""
+    yield from EVALUATION
+
+
+def shade() -> Iterator[Run]:
+    """Hit ratios beside SHADE's: its figure 12."""
+    yield from SHADE
+
+
+SETS = {each.__name__: each for each in (accuracy, models, shufflenet, substitution, evaluation, shade)}
+
+
+@dataclass
+class _Going:
+    run: Run
+    process: subprocess.Popen[bytes]
+    began: float
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Train many runs side by side; skip those already in --out.")
+    parser.add_argument("sets", nargs="*", default=["accuracy"], help=f"of {', '.join(SETS)}, in this order")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--archive", type=Path)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "hotset-train")
+    parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
+    parser.add_argument(
+        "--logs", type=Path, help="where each run's progress is written; standard error without it"
+    )
+    parser.add_argument("--at-once", type=int, default=6, help="runs side by side")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time for everything")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds from 0 on, at most")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--images", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--model", choices=MODELS, help="instead of the sets' own")
+    parser.add_argument("--only", help="runs whose name contains this")
+    parser.add_argument("--list", action="store_true", help="say what would be run, and end")
+    options = parser.parse_args()
+    unknown = [name for name in options.sets if name not in SETS]
+    if unknown:
+        parser.error(f"there is no set {', '.join(unknown)}; known: {', '.join(SETS)}")
+    changed = {
+        name: getattr(options, name)
+        for name in ("epochs", "images", "batch", "model")
+        if getattr(options, name)
+    }
+    wanted = [replace(run, **changed) for name in options.sets for run in SETS[name]()]
+    there = done(options.out)
+    runs = [run for run in dict.fromkeys(run.key for run in wanted) if run not in there]
+    by_key = {run.key: run for run in wanted}
+    chosen = [
+        run
+        for run in map(by_key.__getitem__, runs)
+        if run.seed < options.seeds and (options.only or "") in run.name
+    ]
+    if options.list:
+        for run in chosen:
+            sys.stdout.write(f"{run.model} {run.name} seed {run.seed}\n")
+        return
+    began = time.monotonic()
+    place = data_place(options.data, options.archive, options.work)
+    for split in ("train", "test"):
+        decoded(place / split)
+    failed = _all(chosen, place, options, began)
+    sys.stderr.write(
+        f"{len(chosen) - len(failed)} of {len(chosen)} runs done, {time.monotonic() - began:.0f} s\n"
+    )
+    for run in failed:
+        sys.stderr.write(f"not done: {run.model} {run.name} seed {run.seed}\n")
+    sys.exit(1 if failed else 0)
+
+
+def done(out: Path) -> set[str]:
+    """The keys of the runs whose lines are in `out`."""
+    if not out.exists():
+        return set()
+    return {Run.of(json.loads(line)).key for line in out.read_text().splitlines()}
+
+
+def _all(runs: list[Run], place: Path, options: argparse.Namespace, began: float) -> list[Run]:
+    """Runs all, as many at once as was asked for; those that did not end well."""
+    waiting, going, failed = list(runs), list[_Going](), list[Run]()
+    longest: dict[str, float] = {}
+    while waiting or going:
+        left = options.seconds - (time.monotonic() - began)
+        while waiting and len(going) < options.at_once and left > longest.get(waiting[0].model, 0.0):
+            going.append(_start(waiting.pop(0), place, options))
+        if waiting and not going:
+            return failed + waiting
+        time.sleep(0.2)
+        for each in [each for each in going if each.process.poll() is not None]:
+            going.remove(each)
+            took = time.monotonic() - each.began
+            if each.process.returncode:
+                failed.append(each.run)
+            else:
+                longest[each.run.model] = max(longest.get(each.run.model, 0.0), took)
+        if left <= 0:
+            for each in going:
+                each.process.terminate()
+                each.process.wait()
+            return failed + [each.run for each in going] + waiting
+    return failed
+
+
+def _start(run: Run, place: Path, options: argparse.Namespace) -> _Going:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.train.train",
+        "--data",
+        str(place),
+        "--out",
+        str(options.out),
+    ]
+    log = None
+    if options.logs is not None:
+        options.logs.mkdir(parents=True, exist_ok=True)
+        log = (options.logs / f"{run.model}-{run.name}-{run.seed}.log".replace("/", "_")).open("wb")
+    # Many runs on few processors: each needs one thread to queue work and one to ask ahead.
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
+    process = subprocess.Popen([*command, *run.arguments()], stderr=log, env=environment)
+    return _Going(run, process, time.monotonic())
+
+
+if __name__ == "__main__":
+    main()

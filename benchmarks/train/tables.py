@@ -1,0 +1,360 @@
+"""Tables and plots of what `train` and `sweep` wrote: ours beside the papers'.
+
+    python -m benchmarks.train.tables results.jsonl --out out/train
+
+Writes `tables.md`, and plots as SVG where matplotlib is there. A cell without a run stays empty. Where a row
+has several seeds, accuracies are means with their 95 % interval (Student's t).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from . import papers
+from .models import MODELS
+from .results import Group, Mean, read
+from .run import Run
+
+# Okabe and Ito's colours, told apart with every kind of colour vision.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
+_MARKS = "osD^vP*X"
+
+_HISTORY, _HYBRID, _REALTIME = Run("iis", "icache"), Run("hybrid", "impact"), Run("realtime", "icache")
+_DEFAULT, _BASE = Run("uniform", "lru"), Run("cis", "lru")
+_BY_H, _BY_NONE = Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"})
+
+
+def main() -> None:
+    """Makes them all, from the command line."""
+    parser = argparse.ArgumentParser(description="Tables and plots of training runs.")
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path("out/train"))
+    parser.add_argument("--target", type=float, help="top-1 that ImPACT's figure 16 waits for, in percent")
+    options = parser.parse_args()
+    groups = read(options.results)
+    if not groups:
+        parser.error("there is not one line in the results")
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts = [
+        accuracy(groups),
+        icache_table_1(groups),
+        icache_table_3(groups),
+        impact_table_1(groups),
+        impact_figure_15(groups),
+        impact_figure_16(groups, options.target),
+        shade_figure_12(groups),
+    ]
+    (options.out / "tables.md").write_text("\n".join(part for part in parts if part))
+    for name in plots(groups, options.out):
+        sys.stderr.write(f"{name}\n")
+    sys.stderr.write(f"{options.out / 'tables.md'}\n")
+
+
+def accuracy(groups: list[Group]) -> str:
+    """Accuracy against storage reads, of everything there is."""
+    rows = []
+    for group in sorted(groups, key=lambda group: (group.run.model, group.run.cache, -group.top1.value)):
+        uniform = _uniform(groups, group.run)
+        lost = "" if uniform is None or uniform is group else f"{uniform.top1.value - group.top1.value:.2f}"
+        rows.append(
+            [
+                group.run.model,
+                f"`{group.run.name}`",
+                group.run.cache,
+                str(group.top1.seeds),
+                group.top1.text(),
+                lost,
+                group.count("storage_reads").text(0),
+                group.count("storage_reads", settled=True).text(0),
+                group.count("storage_requests", settled=True).text(0),
+                f"{group.share('hit').value:.1f}",
+                f"{group.share('hit', 'packed').value:.1f}",
+                f"{100.0 * group.count('distinct', settled=True).value / group.lines[0]['samples']:.1f}",
+            ]
+        )
+    run = groups[0].run
+    titles = [
+        *(
+            "model",
+            "run",
+            "cache",
+            "seeds",
+            "top-1 %",
+            "lost, points",
+            "reads an epoch",
+            "reads, second half",
+        ),
+        *("requests, second half", "hit %", "hit (paper's) %", "coverage, second half %"),
+    ]
+    said = (
+        f"{run.epochs} epochs, batch {run.batch}; lost: against `uniform`; reads: `storage_reads` an epoch."
+    )
+    return f"## Accuracy against storage reads\n\n{said}\n\n{_table(titles, rows)}"
+
+
+def icache_table_1(groups: list[Group]) -> str:
+    """Table I of iCache."""
+    return _beside(
+        "iCache, table I",
+        groups,
+        papers.ICACHE_TABLE_1,
+        {"Default": _DEFAULT, "iCache": _HISTORY},
+        "`Default` is `uniform+lru`, `iCache` is `iis+icache`.",
+    )
+
+
+def icache_table_3(groups: list[Group]) -> str:
+    """Table III of iCache."""
+    return _beside(
+        "iCache, table III",
+        groups,
+        papers.ICACHE_TABLE_3,
+        {"Def": _BY_NONE, "ST_HC": _BY_H, "ST_LC": _HISTORY},
+        "`iis+icache` with `substitute` off, h and l. The paper's Def has the numbers of its Default, which "
+        "samples uniformly; ours is `iis` without substitution.",
+    )
+
+
+def impact_table_1(groups: list[Group]) -> str:
+    """ImPACT's table I."""
+    return _beside(
+        "ImPACT, table I",
+        groups,
+        papers.IMPACT_TABLE_1,
+        {"Default": _DEFAULT, "Base": _BASE, "ImPACT": _HYBRID},
+        "`Default` is `uniform+lru`, `Base` is `cis+lru`, `ImPACT` is `hybrid+impact`.",
+    )
+
+
+def impact_figure_15(groups: list[Group]) -> str:
+    """ImPACT's figure 15: how well, and at which cost, the hardest samples are known."""
+    rows = []
+    for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
+        group = _found(groups, replace(run, identify=True))
+        if group is None:
+            continue
+        rows.append(
+            [
+                f"{name} (`{run.name}`)",
+                _percent(group, lambda epoch: 100.0 * epoch["precision"] if "precision" in epoch else None),
+                _percent(group, lambda epoch: epoch.get("reevaluated", 0), digits=0),
+                _percent(group, lambda epoch: epoch.get("reevaluate_seconds", 0.0)),
+                group.count("other_reads").text(0),
+            ]
+        )
+    if not rows:
+        return ""
+    titles = ["", "precision, top 1 %", "re-evaluated an epoch", "seconds of it", "reads of it"]
+    return f"## ImPACT, figure 15\n\nThe paper: {papers.IMPACT_FIGURE_15}.\n\n{_table(titles, rows)}"
+
+
+def impact_figure_16(groups: list[Group], target: float | None) -> str:
+    """ImPACT's figure 16: what it takes to reach an accuracy."""
+    chosen = []
+    for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
+        group = _found(groups, run) or _found(groups, replace(run, identify=True))
+        if group is not None:
+            chosen.append((name, group))
+    if len(chosen) < 2:
+        return ""
+    # All must get there, and late enough that it says something.
+    goal = min(group.top1.value for _, group in chosen) - 0.5 if target is None else target
+    rows = []
+    for name, group in chosen:
+        reached = [_until(line, goal) for line in group.lines]
+        if None in reached:
+            rows.append([f"{name} (`{group.run.name}`)", "not reached", "", ""])
+            continue
+        each = [found for found in reached if found is not None]
+        rows.append(
+            [
+                f"{name} (`{group.run.name}`)",
+                *(
+                    Mean.of(found[place] for found in each).text(digits)
+                    for place, digits in enumerate((1, 1, 0))
+                ),
+            ]
+        )
+    titles = ["", "epochs", "GPU seconds", "storage reads"]
+    said = f"To {goal:.2f} % top-1. The paper: {papers.IMPACT_FIGURE_16}; its seconds are mostly storage's."
+    return f"## ImPACT, figure 16\n\n{said}\n\n{_table(titles, rows)}"
+
+
+def shade_figure_12(groups: list[Group]) -> str:
+    """SHADE's figure 12: hit ratios."""
+    rows = []
+    for name, run in (
+        ("SHADE", Run("pads", "app", {"repeat": 3})),
+        ("SHADE, each draw once", Run("pads", "app")),
+        ("Emul_Coor", Run("batchloss", "minio")),
+        ("Emul_Quiv", Run("quiver", "quiver")),
+    ):
+        group = _found(groups, run)
+        if group is not None:
+            paper = papers.SHADE_FIGURE_12.get(name)
+            hit, coverage = group.share("hit"), group.count("distinct", settled=True)
+            rows.append(
+                [
+                    name,
+                    f"`{run.name}`",
+                    "" if paper is None else f"{paper:.1f}",
+                    hit.text(1),
+                    f"{100.0 * coverage.value / group.lines[0]['samples']:.1f}",
+                    group.top1.text(),
+                ]
+            )
+    if not rows:
+        return ""
+    titles = ["", "run", "paper's hit %", "hit %", "coverage, second half %", "top-1 %"]
+    return f"## SHADE, figure 12\n\n{_table(titles, rows)}"
+
+
+def plots(groups: list[Group], out: Path) -> list[Path]:
+    """Draws what can be drawn; the files. Nothing without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        sys.stderr.write("no plots: matplotlib is not here (pip install matplotlib)\n")
+        return []
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "hotset"
+    from matplotlib import pyplot
+
+    made = []
+    for model in MODELS:
+        chosen = [group for group in groups if group.run.model == model and not group.run.identify]
+        if not chosen:
+            continue
+        for name, draw in (("reads", _draw_reads), ("epochs", _draw_epochs)):
+            figure, axes = pyplot.subplots(figsize=(7.0, 4.5), layout="constrained")
+            draw(axes, chosen)
+            axes.set_title(f"{model}, CIFAR-10, {chosen[0].run.epochs} epochs", loc="left", fontsize=10)
+            axes.legend(fontsize=8, frameon=False)
+            axes.spines[["top", "right"]].set_visible(False)
+            made.append(out / f"{name}-{model}.svg")
+            figure.savefig(made[-1], metadata={"Date": None})
+            pyplot.close(figure)
+    return made
+
+
+def _draw_reads(axes: Any, groups: list[Group]) -> None:
+    for place, group in enumerate(groups):
+        reads, top1 = group.count("storage_reads"), group.top1
+        axes.errorbar(
+            reads.value,
+            top1.value,
+            yerr=top1.half,
+            fmt=_MARKS[place % len(_MARKS)],
+            color=_COLOURS[place % len(_COLOURS)],
+            capsize=3,
+            label=f"{_titled(group.run)} ({top1.seeds})",
+        )
+    axes.set_xlim(left=0)
+    axes.set_xlabel("storage reads an epoch")
+    axes.set_ylabel("top-1 %, mean and 95 % interval (seeds)")
+
+
+def _draw_epochs(axes: Any, groups: list[Group]) -> None:
+    for place, group in enumerate(groups):
+        length = min(len(line["epochs"]) for line in group.lines)
+        axes.plot(
+            range(1, length + 1),
+            [fmean(line["epochs"][epoch]["top1"] for line in group.lines) for epoch in range(length)],
+            color=_COLOURS[place % len(_COLOURS)],
+            label=_titled(group.run),
+        )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("top-1 %, mean")
+
+
+def _titled(run: Run) -> str:
+    return run.name if run.cache == "20%" else f"{run.name}, cache {run.cache}"
+
+
+def _beside(
+    title: str,
+    groups: list[Group],
+    paper: dict[str, dict[str, tuple[float, float]]],
+    runs: dict[str, Run],
+    said: str,
+) -> str:
+    """A table of models by systems: the paper's accuracies, then ours, then what was lost in both."""
+    rows = []
+    names = list(runs)
+    for model, theirs in paper.items():
+        ours = {name: _found(groups, replace(run, model=model)) for name, run in runs.items()}
+        if not any(ours.values()):
+            continue
+        for place, top in enumerate(("top-1", "top-5")):
+            row = [model if not place else "", top, *(f"{theirs[name][place]:.2f}" for name in names)]
+            values = [None if group is None else (group.top1, group.top5)[place] for group in ours.values()]
+            row += ["" if value is None else value.text() for value in values]
+            for name, value in zip(names[1:], values[1:], strict=True):
+                lost = theirs[names[0]][place] - theirs[name][place]
+                mine = "" if value is None or values[0] is None else f"{values[0].value - value.value:.2f}"
+                row.append(f"{lost:.2f} / {mine}")
+            rows.append(row)
+    if not rows:
+        return ""
+    titles = [
+        *("model", "", *(f"paper: {name}" for name in names), *(f"ours: {name}" for name in names)),
+        *(f"lost by {name}, paper / ours" for name in names[1:]),
+    ]
+    return f"## {title}\n\n{said}\n\n{_table(titles, rows)}"
+
+
+def _found(groups: list[Group], run: Run) -> Group | None:
+    """The group of that run, whatever its epochs, batch and number of images; the largest first."""
+    same = [
+        group
+        for group in groups
+        if replace(run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
+        == replace(group.run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
+    ]
+    return max(same, key=lambda group: (group.run.epochs, len(group.lines)), default=None)
+
+
+def _uniform(groups: list[Group], run: Run) -> Group | None:
+    same = [
+        group
+        for group in groups
+        if group.run.strategy == "uniform"
+        and (group.run.model, group.run.epochs, group.run.images) == (run.model, run.epochs, run.images)
+    ]
+    return max(same, key=lambda group: len(group.lines), default=None)
+
+
+def _percent(group: Group, value: Callable[[dict[str, Any]], float | None], digits: int = 2) -> str:
+    """The mean of a value of epochs, over those that have one."""
+
+    def of_line(line: dict[str, Any]) -> float:
+        found = [one for one in map(value, line["epochs"]) if one is not None]
+        return fmean(found) if found else 0.0
+
+    return group.mean(of_line).text(digits)
+
+
+def _until(line: dict[str, Any], goal: float) -> tuple[float, float, float] | None:
+    """Epochs, seconds and reads until the accuracy was reached; none if it never was."""
+    seconds = reads = 0.0
+    for number, epoch in enumerate(line["epochs"], 1):
+        seconds += epoch["seconds"]
+        reads += epoch["counts"].get("storage_reads", 0)
+        if epoch["top1"] >= goal:
+            return float(number), seconds, reads
+    return None
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (titles, ["---"] * len(titles), *rows)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

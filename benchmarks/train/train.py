@@ -1,0 +1,262 @@
+"""Trains one model on CIFAR-10's files through Hotset and appends a line of what came of it.
+
+    python -m benchmarks.train.train --archive cifar10-jpeg-q95.tar.xz --work /tmp/cifar10 \
+        --strategy iis --policy icache --seed 1 --out results.jsonl
+
+It needs torch, hotset and torchvision or Pillow, and no network. Pixels are decoded once (`pixels`); every
+sample of every epoch is still asked for at a Hotset server (`feed`), which reads the files and counts. So
+accuracies and counts are those of a training that decodes, and seconds are the GPU's alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import math
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import hotset
+import torch
+from torch import Tensor, nn
+
+from . import feed
+from .models import MODELS
+from .pixels import Pixels, decoded, unpacked
+from .run import Run, add_options, from_options
+from .step import Step, losses_of
+
+_COUNTS = (
+    "planned",
+    "served",
+    "hit",
+    "packed",
+    "single",
+    "substituted",
+    "distinct",
+    "storage_reads",
+    "storage_requests",
+    "storage_bytes",
+    "other_reads",
+    "pack_reads",
+    "package_waste",
+)
+"""What is kept of an epoch's counters, those of them that the server has."""
+
+# The others plan from what is known when an epoch ends.
+_REEVALUATING = ("hybrid", "realtime")
+_ACCURACY = ("pads", "batchloss")
+
+
+def main() -> None:
+    """One run, from the command line."""
+    parser = argparse.ArgumentParser(description="Train through Hotset, once; append one line of results.")
+    add_options(parser)
+    parser.add_argument("--data", type=Path, help="a folder with `train` and `test` in it")
+    parser.add_argument("--archive", type=Path, help="a tar file of that folder, unpacked into --work")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "hotset-train")
+    parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=None)
+    options = parser.parse_args()
+    place = data_place(options.data, options.archive, options.work)
+    line = train(from_options(options), place, torch.device(options.device), options.graph)
+    append(options.out, line)
+
+
+def data_place(data: Path | None, archive: Path | None, work: Path) -> Path:
+    """The folder with `train` and `test` in it."""
+    if data is not None:
+        return data
+    if archive is None:
+        raise SystemExit("--data or --archive is needed")
+    return unpacked(archive, work / "data")
+
+
+def append(out: Path, line: dict[str, Any]) -> None:
+    """Adds a line to `out`, whole, however many runs do so at a time."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(line) + "\n")
+
+
+def train(run: Run, place: Path, device: torch.device, graph: bool | None = None) -> dict[str, Any]:
+    """Trains as `run` says; a line of results."""
+    began = time.monotonic()
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    torch.manual_seed(run.seed)
+    whole, test = decoded(place / "train"), decoded(place / "test").on(device)
+    dataset = hotset.ImageFolder(place / "train", loader=len, cache=run.cache, with_ids=True)
+    if len(dataset) != len(whole):
+        raise SystemExit(f"`{place}` has {len(dataset)} files and {len(whole)} decoded images")
+    if run.images:
+        chosen = _first_of_each_class(whole.labels, run.images)
+        dataset, whole = dataset.select(chosen), _part(whole, chosen)
+        if not cuda:
+            test = _part(test, _first_of_each_class(test.labels, run.images))
+    pixels = whole.on(device)
+    with tempfile.TemporaryDirectory(prefix="hotset-packages-") as packages:
+        sampler = _sampler(dataset, run, packages)
+        model = MODELS[run.model](int(whole.labels.max()) + 1).to(device)
+        model = model.to(memory_format=torch.channels_last)
+        step = Step(model, pixels, run.batch, cuda if graph is None else graph, half=cuda)
+        progress = _Progress(run, dataset, sampler, step, pixels, test)
+        epochs = [progress.epoch(number) for number in range(run.epochs)]
+        sampler.flush()
+        counted = {each["epoch"]: each for each in dataset.stats()["epochs"]}
+        dataset.close()
+        shutil.rmtree(packages, ignore_errors=True)
+        Path(packages).mkdir()
+    for number, epoch in enumerate(epochs):
+        found = counted.get(number, {})
+        epoch["counts"] = {name: found[name] for name in _COUNTS if name in found}
+    return {
+        "run": asdict(run),
+        "name": run.name,
+        "top1": epochs[-1]["top1"],
+        "top5": epochs[-1]["top5"],
+        "best": max(epoch["top1"] for epoch in epochs),
+        "epochs": epochs,
+        "samples": len(whole),
+        "seconds": round(time.monotonic() - began, 2),
+        "decoder": whole.decoder,
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        "versions": {
+            "hotset": hotset.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+class _Progress:
+    """A run under way."""
+
+    def __init__(
+        self,
+        run: Run,
+        dataset: hotset.Dataset,
+        sampler: hotset.Sampler,
+        step: Step,
+        pixels: Pixels,
+        test: Pixels,
+    ) -> None:
+        self._run, self._dataset, self._sampler, self._step = run, dataset, sampler, step
+        self._pixels, self._test = pixels, test
+        self._half = pixels.labels.device.type == "cuda"
+
+    @property
+    def _model(self) -> nn.Module:
+        return self._step.model
+
+    def epoch(self, number: int) -> dict[str, Any]:
+        """Trains one epoch and tests the model; what came of it."""
+        self._sampler.set_epoch(number)
+        found: dict[str, Any] = {}
+        if number and self._run.identify:
+            found["precision"] = self._precision()
+        began = time.monotonic()
+        if self._run.strategy in _REEVALUATING:
+            found["reevaluated"] = self._reevaluate(number)
+            found["reevaluate_seconds"] = round(time.monotonic() - began, 4)
+        found["steps"], found["loss"] = self._trained(number)
+        found["seconds"] = round(time.monotonic() - began, 4)
+        every = torch.arange(len(self._test), device=self._test.labels.device)
+        _, ranks = losses_of(self._model, self._test, every, self._half)
+        found["top1"], found["top5"] = (round(100.0 * float((ranks < k).float().mean()), 3) for k in (1, 5))
+        if self._run.strategy in _ACCURACY:
+            self._sampler.end_epoch(accuracy=found["top1"] / 100.0)
+        shown = {name: value for name, value in found.items() if not isinstance(value, dict)}
+        sys.stderr.write(f"{self._run.name} seed {self._run.seed} epoch {number}: {shown}\n")
+        return found
+
+    def _trained(self, number: int) -> tuple[int, float]:
+        """Trains all whole batches; how many, and their mean loss."""
+        run, device = self._run, self._pixels.labels.device
+        total, steps = torch.zeros((), device=device), 0
+        for ids in feed.batches(self._dataset, self._sampler, run.batch):
+            if len(ids) < run.batch:
+                continue
+            numbers = torch.tensor(ids)
+            rate = _rate(run, number + steps * run.batch / len(self._sampler))
+            loss = self._step(_pinned(numbers, device), self._sampler.weights(numbers), rate)
+            self._sampler.update(numbers, loss)
+            total += loss.mean()
+            steps += 1
+        return steps, round(float(total) / max(steps, 1), 5)
+
+    def _reevaluate(self, number: int) -> int:
+        """Tells the server the losses that the current model has on what it asks for; how many."""
+        source = self._dataset.source
+        ids = list(source.reevaluation(number))
+        if ids:
+            feed.read(self._dataset, ids)
+            losses, _ = self._losses(torch.tensor(ids, device=self._pixels.labels.device))
+            source.reevaluated(number, ids, losses.tolist())
+        return len(ids)
+
+    def _precision(self) -> float:
+        """The share of the highest 1 % of scores that are among the hardest 1 % under the current model."""
+        every = torch.arange(len(self._pixels), device=self._pixels.labels.device)
+        true, _ = self._losses(every)
+        scores = self._sampler.importance().to(true.device)
+        scores = torch.where(scores.isnan(), torch.inf, scores)
+        count = max(len(every) // 100, 1)
+        hardest, guessed = true.topk(count).indices, scores.topk(count).indices
+        return round(float(torch.isin(guessed, hardest).float().mean()), 4)
+
+    def _losses(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return losses_of(self._model, self._pixels, ids, self._half)
+
+
+def _sampler(dataset: hotset.Dataset, run: Run, packages: str) -> hotset.Sampler:
+    # Only what differs from the defaults is said.
+    more: dict[str, Any] = {}
+    if run.settings:
+        more["settings"] = run.settings
+    if run.policy_settings:
+        more["policy_settings"] = run.policy_settings
+    if run.packaged:
+        more["packages"] = packages
+    if run.strategy != "uniform":
+        more["epochs"] = run.epochs
+    return hotset.Sampler(dataset, run.strategy, policy=run.policy or None, seed=run.seed, **more)
+
+
+def _rate(run: Run, done: float) -> float:
+    """The learning rate after so many epochs."""
+    if done < run.warm:
+        return run.rate * (done + 0.01) / (run.warm + 0.01)
+    left = (done - run.warm) / max(run.epochs - run.warm, 1e-9)
+    return run.rate * 0.5 * (1.0 + math.cos(math.pi * min(left, 1.0)))
+
+
+def _pinned(ids: Tensor, device: torch.device) -> Tensor:
+    return ids.pin_memory() if device.type == "cuda" else ids
+
+
+def _first_of_each_class(labels: Tensor, images: int) -> list[int]:
+    """About `images` ids, as many of each class."""
+    classes = labels.unique().tolist()
+    each = max(images // len(classes), 1)
+    chosen = [number for label in classes for number in (labels == label).nonzero()[:each, 0].tolist()]
+    return sorted(chosen)
+
+
+def _part(pixels: Pixels, ids: list[int]) -> Pixels:
+    return Pixels(pixels.images[ids], pixels.labels[ids], pixels.decoder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""One epoch as this rank trains it: how far its plan was handed out, and how far it was trained.
+
+The two differ by what a loader has read ahead. Handed out is counted as the loader draws; trained is told
+from the ids that are reported: one past the furthest slot that any of them has. A batch is nearly always the
+next few slots in their order, which is looked at first; else its ids are looked for among all slots handed
+out and not yet trained.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from .errors import InvalidError
+from .source import SAMPLE_MASK, Plan
+from .weights import Weights
+
+_BLOCK = 4096
+"""Slots taken from the plan at a time, so that an epoch of millions starts at once."""
+
+_NAMED = 5
+"""Ids that an error names."""
+
+
+class Epoch:
+    """One rank's part of one epoch."""
+
+    def __init__(self, number: int, plan: Plan, start: int, samples: int) -> None:
+        self.number = number
+        self.plan = plan
+        self.handed = start
+        """Slots of the plan that were handed out, those before `start` included."""
+        self.trained = start
+        """Slots of the plan that were trained, as far as is known."""
+        self.reported = False
+        """Whether anything was reported in this epoch, so that `trained` means something."""
+        self.weights: Weights | None = None
+        self._served = bytearray(samples)
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def block(self, first: int) -> list[int]:
+        """The next indices to hand out, from slot `first` on."""
+        block = self.plan.block(first, first + _BLOCK)
+        ids = [index & SAMPLE_MASK for index in block]
+        weights = getattr(self.plan, "weights", lambda *_: None)(first, first + _BLOCK)
+        if weights is not None:
+            if self.weights is None:
+                self.weights = Weights(len(self._served))
+            self.weights.add(ids, weights)
+        for number in ids:
+            self._served[number] = 1
+        return block
+
+    def judge(self, ids: list[int]) -> None:
+        """Refuses ids that were not handed out in this epoch."""
+        samples = len(self._served)
+        strange = [number for number in ids if not (0 <= number < samples and self._served[number])]
+        if strange:
+            shown = ", ".join(map(str, strange[:_NAMED])) + (", ..." if len(strange) > _NAMED else "")
+            raise InvalidError(
+                f"{len(strange)} of {len(ids)} ids were not served to this rank in epoch {self.number}: "
+                f"{shown}; report the ids that came with the batch (`with_ids=True`)",
+                strange[0],
+            )
+
+    def train(self, ids: list[int]) -> None:
+        """Notes that the samples `ids` were trained."""
+        self.reported = True
+        first = self.trained
+        if self._ids(first, first + len(ids)) == ids:
+            self.trained += len(ids)
+            return
+        wanted = Counter(ids)
+        for slot, number in enumerate(self._ids(first, self.handed), first):
+            if wanted[number]:
+                wanted[number] -= 1
+                self.trained = slot + 1
+
+    def count(self, samples: int) -> None:
+        """Notes that as many samples were trained, whose ids are not known yet: the next in their order."""
+        self.reported = True
+        self.trained = min(self.trained + samples, self.handed)
+
+    def weighted(self, loss: torch.Tensor, ids: torch.Tensor | list[int]) -> torch.Tensor:
+        """`loss` times the weights of the samples; itself where the plan has none."""
+        if self.weights is None:
+            return loss
+        found = self.weights.of(ids) if isinstance(ids, list) else self.weights.on_device(ids)
+        if loss.device.type == "cuda" and found.device.type == "cpu":
+            found = found.pin_memory()
+        return loss * found.to(loss.device, loss.dtype, non_blocking=True)
+
+    def _ids(self, first: int, last: int) -> list[int]:
+        return [index & SAMPLE_MASK for index in self.plan.block(first, last)]
