@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
@@ -43,6 +43,10 @@ class Direct:
         if self._catalog is None:
             raise AssertionError("a listing was made in the constructor")
         return self._catalog
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._listing.storage_options
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
         self._scheme, self._ranks = scheme, Ranks(rank, world)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from .errors import InvalidError
 from .losses import judge_loss, judged_ids, quoted
 from .reports import Reports
 from .slots import Slots
-from .source import Plan, Scheme
+from .source import Plan, Scheme, absolute, texts
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +36,13 @@ _LAST_EPOCH = (1 << 22) - 1
 class Sampler(DistributedSampler[int]):
     """Plans the epochs of `dataset`.
 
-    - `strategy`: what is trained; `hotset strategies` lists them.
-    - `policy`: what stays in the cache; the strategy's own without it.
+    - `strategy`: what is trained; `hotset strategies` lists them. `settings`: its own, by name, such as
+      `{"fraction": 0.7}`.
+    - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
+    - `epochs`: how many the run has, for strategies that end otherwise than they begin (`full_last`).
+    - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
+      prefix of a store. Without it there are no packages. `package_size`: the least bytes of one, such as
+      "1MiB"; `package_options`: as `storage_options`, and without them the dataset's own.
     - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
       the launcher's `RANK` and `WORLD_SIZE`.
     - `prefetch`: read along the plan before samples are asked for.
@@ -51,6 +57,12 @@ class Sampler(DistributedSampler[int]):
         *,
         policy: str | None = None,
         seed: int = 0,
+        settings: Mapping[str, object] | None = None,
+        policy_settings: Mapping[str, object] | None = None,
+        epochs: int | None = None,
+        packages: str | os.PathLike[str] | None = None,
+        package_size: str | int | None = None,
+        package_options: Mapping[str, str] | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
         prefetch: bool = True,
@@ -86,7 +98,20 @@ class Sampler(DistributedSampler[int]):
         self._running: Epoch | None = None
         self._reports = Reports()
         self._source = dataset.source
-        self._source.attach(Scheme(strategy, policy or "", seed, prefetch, pad), rank, num_replicas)
+        scheme = Scheme(
+            strategy,
+            policy or "",
+            seed,
+            prefetch,
+            pad,
+            settings=texts("settings", settings),
+            policy_settings=texts("policy_settings", policy_settings),
+            epochs=_counted(epochs),
+            packages=absolute(packages) if packages is not None else "",
+            package_bytes=_bytes(package_size),
+            package_options=dict(self._source.options if package_options is None else package_options),
+        )
+        self._source.attach(scheme, rank, num_replicas)
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
 
@@ -277,6 +302,21 @@ class Sampler(DistributedSampler[int]):
             return False
         self.epoch, self._start = self.epoch + 1, 0
         return True
+
+
+def _counted(epochs: int | None) -> int:
+    if epochs is not None and epochs < 1:
+        raise InvalidError(f"`epochs={epochs}`: a run has at least one epoch; leave it out where it is not known")
+    return epochs or 0
+
+
+def _bytes(size: str | int | None) -> int:
+    if size is None:
+        return 0
+    try:
+        return _core.parse_size(str(size), 1 << 40)
+    except InvalidError as error:
+        raise InvalidError(f"`package_size={size!r}`: {error}") from error
 
 
 def _known(what: str, name: str, known: list[str]) -> None:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -68,6 +68,10 @@ class Served:
     @property
     def catalog(self) -> Catalog:
         return self._catalog
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._listing.storage_options
 
     @property
     def name(self) -> str:

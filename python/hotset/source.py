@@ -125,6 +125,10 @@ class Source(Protocol):
 
     @property
     def catalog(self) -> Catalog: ...
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How the dataset's store is reached."""
+
     def batch(self, indices: list[int]) -> Batch: ...
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
         """Keys, labels and sizes of `count` samples from `first`."""
@@ -191,6 +195,19 @@ def listed(
     return Listing(
         absolute(place), layout, tuple(extensions), dict(options or {}), label, absolute(root) if root else ""
     )
+
+
+def texts(what: str, values: Mapping[str, object] | None) -> dict[str, str]:
+    """Settings as the protocol has them."""
+    written: dict[str, str] = {}
+    for name, value in (values or {}).items():
+        if isinstance(value, bool):
+            written[name] = "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            written[name] = str(value)
+        else:
+            raise InvalidError(f"`{what}`: `{name}={value!r}` is no number, word or truth value")
+    return written
 
 
 def cache_text(cache: str | int) -> str:
