@@ -35,7 +35,7 @@ impl Engine {
         let serial = state.job(job)?;
         state.check_planned(serial)?;
         if !join {
-            state.arrive(serial, epoch, rank);
+            state.ask_for(serial, epoch, rank);
             self.shared.planned.notify_all();
         }
         while state.needs_plan(serial, epoch, world, join)? {
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Notes that a rank asks for an epoch, and so has left those before.
-    pub(crate) fn arrive(&mut self, serial: u64, epoch: u64, rank: u32) {
+    pub(crate) fn ask_for(&mut self, serial: u64, epoch: u64, rank: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.arrived.insert(rank, epoch);
         if job.gathering.epoch != epoch || job.gathering.since.is_none() {

@@ -372,6 +372,10 @@ impl State {
             }
             grant.dropped = std::mem::take(&mut book.dropped);
         }
+        if self.jobs.get(&serial).is_some_and(|job| job.press.is_some()) {
+            let passing: Vec<(Id, u32)> = items.iter().map(|item| (item.id, item.object)).collect();
+            self.pass(serial, &passing);
+        }
         self.leases.insert(lease, (session, objects));
         Ok(grant)
     }

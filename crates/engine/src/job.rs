@@ -18,6 +18,7 @@ use hotset_core::{Id, Result};
 use crate::config::{JobGrant, JobRequest};
 use crate::mind::Mind;
 use crate::pace::Pace;
+use crate::press::Press;
 
 /// Epochs whose counters are kept.
 const HISTORY: usize = 256;
@@ -58,6 +59,10 @@ pub(crate) struct Job {
     pub(crate) residents: u64,
     /// What makes its plans; `None` for a dataset without a sampler.
     pub(crate) mind: Option<Arc<Mind>>,
+    /// What makes its packages, where there is a place for them.
+    pub(crate) press: Option<Arc<Press>>,
+    /// Packages that held somebody or were to be read when the last plan was made.
+    pub(crate) packages_held: BTreeSet<u32>,
     /// The epochs under way, and the one after if its plan is ready.
     pub(crate) schedules: Schedules,
     /// How the last plans were cut.
@@ -108,6 +113,8 @@ impl Job {
             kept: Bits::new(samples),
             residents: 0,
             mind,
+            press: None,
+            packages_held: BTreeSet::new(),
             schedules: Schedules::new(),
             cuts: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -239,6 +246,16 @@ impl Job {
         let mut total = self.past.clone();
         self.counters.values().chain([&self.unplanned]).for_each(|counters| total.add(counters));
         total
+    }
+
+    /// What a user should know of it now.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.grant.remarks.clone();
+        if self.request.packages.is_none() && self.policy.takes_packages() && self.mind.is_some() {
+            remarks.push("no packages, so the whole cache is for hard samples: `packages=` names a place".into());
+        }
+        remarks.extend(self.press.as_ref().and_then(|press| press.failed()));
+        remarks
     }
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.

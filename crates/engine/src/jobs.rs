@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
-use hotset_core::policy::{self, Sizes};
+use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Result};
 use hotset_core::{run, sampling};
@@ -17,6 +17,7 @@ use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
 use crate::mind::Mind;
+use crate::press::{Packaging, Press};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -52,14 +53,35 @@ fn check_pair(
     Ok(())
 }
 
+/// Why a job that names a place for packages has none.
+fn no_packages(request: &JobRequest, entry: &policy::Entry, policy: &dyn Policy, capacity: u64) -> String {
+    let why = if !policy.takes_packages() {
+        format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
+    } else if capacity < 8 * request.package_bytes {
+        format!(
+            "two packages of {} are more than a quarter of the cache of {}: raise `cache`, or lower `package_size`",
+            human(request.package_bytes),
+            human(capacity)
+        )
+    } else {
+        "the strategy needs no losses, so nothing tells easy samples from hard ones".into()
+    };
+    format!("`packages` are off: {why}")
+}
+
 fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.
-    pub fn open_job(&self, session: SessionId, request: JobRequest) -> Result<JobGrant> {
-        self.open(session, request, None)
+    pub fn open_job(
+        &self,
+        session: SessionId,
+        request: JobRequest,
+        packaging: Option<Packaging>,
+    ) -> Result<JobGrant> {
+        self.open(session, request, packaging, None)
     }
 
     /// Opens a job where another server left it. A snapshot that does not fit is an error, and nothing is
@@ -68,12 +90,19 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
+        packaging: Option<Packaging>,
         snapshot: &Snapshot,
     ) -> Result<JobGrant> {
-        self.open(session, request, Some(snapshot))
+        self.open(session, request, packaging, Some(snapshot))
     }
 
-    fn open(&self, session: SessionId, request: JobRequest, snapshot: Option<&Snapshot>) -> Result<JobGrant> {
+    fn open(
+        &self,
+        session: SessionId,
+        request: JobRequest,
+        packaging: Option<Packaging>,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<JobGrant> {
         let mut state = self.shared.lock();
         if let Some(job) =
             state.names.get(&request.job).copied().and_then(|serial| state.jobs.get_mut(&serial))
@@ -107,7 +136,7 @@ impl Engine {
                 epochs: request.epochs,
                 world: 1,
                 pad: request.pad,
-                package: request.packages.as_ref().map(|_| request.package_bytes),
+                package: packaging.as_ref().map(|_| request.package_bytes),
             })
         });
         let setup = setup.transpose()?;
@@ -122,13 +151,25 @@ impl Engine {
                 ((entry.build)(setup), None)
             }
         };
+        if let (Some(planner), Some(packaging)) = (&mut planner, &packaging) {
+            let samples = catalog.len();
+            let inside = |ids: &[hotset_core::Id]| ids.iter().all(|&id| (id as usize) < samples);
+            for (number, ids) in packaging.found.iter().filter(|(_, ids)| inside(ids)) {
+                planner.packed(*number, ids);
+            }
+        }
+        let packs = planner.as_ref().is_some_and(run::Planner::packs);
+        let mut remarks = Vec::new();
+        if request.packages.is_some() && !packs {
+            remarks.push(no_packages(&request, entry, &*policy, granted));
+        }
         let grant = JobGrant {
             strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
             policy: entry.name.to_owned(),
             asked,
             granted,
             needs_losses: planner.as_ref().is_some_and(|planner| planner.strategy().needs_losses()),
-            remarks: Vec::new(),
+            remarks,
         };
         let mut job = Job::new(request, grant.clone(), dataset, catalog.len(), policy, None);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
@@ -140,6 +181,11 @@ impl Engine {
             let adapts = planner.strategy().adapts();
             Arc::new(Mind::new(planner, adapts))
         });
+        job.packages_held =
+            packaging.iter().flat_map(|packaging| packaging.found.iter().map(|(number, _)| *number)).collect();
+        job.press = packaging
+            .filter(|_| packs)
+            .map(|packaging| Arc::new(Press::new(&packaging, &state.datasets[dataset as usize].name)));
         job.sessions.insert(session.0);
         let serial = state.next_serial();
         state.names.insert(job.request.job.clone(), serial);
@@ -200,6 +246,9 @@ impl State {
         }
         let Some(job) = self.jobs.remove(&serial) else { return };
         self.names.remove(&job.request.job);
+        if let Some(press) = job.press {
+            press.end();
+        }
         let mut residents = Vec::new();
         job.policy.residents(&mut |id| residents.push(id));
         for id in residents {

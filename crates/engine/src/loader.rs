@@ -1,18 +1,198 @@
 //! Packages on their way into the arena.
+//!
+//! A plan says before which slot a package is read. The policy is told of it then, and each of its samples that the
+//! policy takes in gets an object; one request brings the bytes of all of them, ahead of those who ask. A sample is
+//! taken out of the package only if its checksum is right. What a package does not bring (it is gone, torn, flipped
+//! or foreign) is read alone, and the package is dropped, so that the next plan does without it.
 
-use hotset_core::Result;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::state::State;
+use hotset_core::packages::Packages;
+use hotset_core::{Error, Id, Result};
+use hotset_store::ReadError;
+use hotset_store::package::{Package, Shelf};
+
+use crate::object::Fill;
+use crate::segment::Target;
+use crate::state::{PACKAGE, Payer, Pending, State};
+
+/// A package to be read.
+pub(crate) struct Load {
+    job: u64,
+    epoch: u64,
+    package: u32,
+    packages: Arc<Packages>,
+    objects: Vec<(Id, u32)>,
+}
+
+/// One package read, ready to be made without the lock.
+pub(crate) struct LoadRead {
+    load: Load,
+    shelf: Arc<Shelf>,
+    identity: String,
+    targets: Vec<(Id, u32, Target)>,
+}
+
+/// What came of it: for each object whether it was brought, and the bytes that were read.
+pub(crate) struct Loaded {
+    brought: Vec<(Id, u32, bool)>,
+    bytes: u64,
+    /// Why the package is of no use, if it is not.
+    damage: Option<String>,
+}
 
 impl State {
-    pub(crate) fn load(&mut self, _serial: u64, _epoch: u64, _package: u32, _fetch: bool) -> Result<()> {
+    /// A plan reads a package now: objects for those of it that the policy takes in. A server that catches up with
+    /// what another has served reads nothing: what it needs of it is read when it is due.
+    pub(crate) fn load(&mut self, serial: u64, epoch: u64, package: u32, fetch: bool) -> Result<()> {
+        let Some(job) = self.jobs.get(&serial) else { return Ok(()) };
+        let dataset = job.dataset;
+        let Some(schedule) = job.schedules.get(&epoch) else { return Ok(()) };
+        let Some(packages) = schedule.packages().cloned() else { return Ok(()) };
+        let members = packages.members(package).to_vec();
+        let taken = |id: &Id| job.policy.contains(*id) && !job.kept.contains(*id);
+        let coming: Vec<Id> = members.iter().copied().filter(taken).collect();
+        let reads = (fetch || !schedule.is_restored()) && job.press.is_some();
+        self.reconcile(serial, &members);
+        if !reads {
+            return Ok(());
+        }
+        let ticket = self.next_serial();
+        let payer = Payer { job: serial, epoch: Some(epoch), other: false };
+        let mut objects = Vec::with_capacity(coming.len());
+        for id in coming {
+            if self.object(dataset, id).is_some() {
+                continue;
+            }
+            // Without room it is read when it is asked for.
+            let Some(key) = self.create(dataset, id, None)? else { break };
+            let waiters = Vec::new();
+            let pending =
+                Pending { ticket, payer, waiters, urgent: false, load: Some(ticket), cause: None };
+            self.pending.insert(key, pending);
+            objects.push((id, key));
+        }
+        if !objects.is_empty() {
+            self.loads.insert(ticket, Load { job: serial, epoch, package, packages, objects });
+            self.ahead.push_back((ticket, PACKAGE));
+        }
         Ok(())
+    }
+
+    /// Takes a package read off the queue, unless it was taken before.
+    pub(crate) fn begin_load(&mut self, ticket: u64) -> Option<LoadRead> {
+        let load = self.loads.remove(&ticket)?;
+        let shelf = self.jobs.get(&load.job).and_then(|job| job.press.as_ref()).map(|press| press.shelf());
+        let mut targets = Vec::with_capacity(load.objects.len());
+        for &(id, key) in &load.objects {
+            // It may have gone, and its key be another's.
+            if self.pending.get(&key).is_none_or(|pending| pending.load != Some(ticket)) {
+                continue;
+            }
+            let object = &mut self.objects[key as usize];
+            let book = &self.datasets[object.dataset as usize];
+            let Some(target) = self.arena.target(object.block, book.catalog.size(id)) else { continue };
+            object.fill = Fill::Reading;
+            targets.push((id, key, target));
+        }
+        let Some(shelf) = shelf else {
+            for (_, key, _) in targets {
+                self.read_alone(key);
+            }
+            return None;
+        };
+        let dataset = self.jobs.get(&load.job).map(|job| job.dataset)?;
+        let identity = self.datasets[dataset as usize].name.clone();
+        (!targets.is_empty()).then_some(LoadRead { load, shelf, identity, targets })
+    }
+
+    /// Notes the end of a package read, and wakes who waits for what it brought.
+    pub(crate) fn complete_load(&mut self, load: &Load, requests: u64, took: Duration, loaded: Loaded) {
+        if let Some(job) = self.jobs.get_mut(&load.job) {
+            let members = load.packages.members(load.package).len() as u64;
+            job.pace(load.epoch).read(members, took);
+            let counters = job.counters(Some(load.epoch));
+            counters.storage_requests += requests;
+            counters.storage_bytes += loaded.bytes;
+            if loaded.bytes > 0 {
+                counters.package_reads += 1;
+                counters.storage_reads += members;
+                counters.package_bytes += load.packages.bytes(load.package);
+            }
+            if let Some(damage) = &loaded.damage {
+                counters.packages_lost += 1;
+                tracing::warn!(job = job.request.job, package = load.package, damage, "a package was dropped");
+                if let Some(mind) = &job.mind {
+                    mind.lost(load.package);
+                }
+                if let Some(press) = &job.press {
+                    press.discard(load.package);
+                }
+            }
+        }
+        for (id, key, brought) in loaded.brought {
+            if brought {
+                self.arrive(id, key, None);
+            } else {
+                self.read_alone(key);
+            }
+        }
+    }
+
+    /// Reads a sample alone that its package did not bring.
+    fn read_alone(&mut self, key: u32) {
+        let Some(object) = self.objects.get_mut(key as usize) else { return };
+        (object.fill, object.alone) = (Fill::Queued, true);
+        if !object.needed() {
+            self.settle(key);
+            return;
+        }
+        let urgent = self.pending.get(&key).is_some_and(|pending| !pending.waiters.is_empty());
+        self.enqueue(key, urgent);
     }
 }
 
-impl crate::engine::Engine {
-    /// Waits until everything that was to be packed in the epoch under way is.
-    pub fn packed(&self, _job: &str, _wait: std::time::Duration) -> Result<()> {
-        Ok(())
+impl LoadRead {
+    /// One attempt to read the package and to take its samples out.
+    pub(crate) fn read(&mut self) -> std::result::Result<Loaded, ReadError> {
+        let mut bytes = Vec::new();
+        self.shelf.read(self.load.package, &mut bytes)?;
+        let package = match Package::parse(&bytes, &self.identity, self.load.package) {
+            Ok(package) => package,
+            Err(damage) => return Ok(self.nothing(bytes.len() as u64, damage.to_string())),
+        };
+        let mut loaded = Loaded { brought: Vec::new(), bytes: bytes.len() as u64, damage: None };
+        for (id, key, target) in &mut self.targets {
+            let into = target.bytes();
+            let damage = match package.sample(*id) {
+                Some(Ok(sample)) if sample.len() == into.len() => {
+                    into.copy_from_slice(sample);
+                    None
+                }
+                Some(Ok(_)) => Some(Error::internal("a sample has another length").message),
+                Some(Err(damage)) => Some(damage.to_string()),
+                None => Some(format!("it does not hold sample {id}")),
+            };
+            loaded.brought.push((*id, *key, damage.is_none()));
+            loaded.damage = loaded.damage.or(damage);
+        }
+        Ok(loaded)
+    }
+
+    /// What came of a package of no use.
+    pub(crate) fn nothing(&self, bytes: u64, damage: String) -> Loaded {
+        let brought = self.targets.iter().map(|(id, key, _)| (*id, *key, false)).collect();
+        Loaded { brought, bytes, damage: Some(damage) }
+    }
+
+    /// The package's number.
+    pub(crate) fn number(&self) -> u32 {
+        self.load.package
+    }
+
+    /// What it is for.
+    pub(crate) fn into_load(self) -> Load {
+        self.load
     }
 }

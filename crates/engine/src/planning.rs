@@ -4,12 +4,16 @@
 //! the cache looks like; it is put in before the planner is let go of, so that whoever takes a snapshot of both
 //! sees them agree.
 
+use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard};
 
+use hotset_core::packages::Packages;
 use hotset_core::run::{Inputs, sight};
+use hotset_core::sampling::Event;
 use hotset_core::schedule::Schedule;
 
 use crate::engine::{Shared, pump};
+use crate::press;
 use crate::state::State;
 
 /// Makes the plan of `epoch`, which the job's `planning` says already, and puts it in.
@@ -41,7 +45,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         rates,
     };
     let made = planner.plan(epoch, world, &inputs, &sight);
-    let mut schedule = Schedule::new(made.plan, samples).with_packages(made.packages);
+    let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let notes = planner.strategy().notes();
 
     let mut state = shared.lock();
@@ -51,7 +55,12 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         job.notes = notes;
         job.insert(epoch, schedule);
     }
+    let dead = state.dead_packages(serial, planner.packages());
+    if let Some(press) = state.jobs.get(&serial).and_then(|job| job.press.clone()) {
+        dead.into_iter().for_each(|package| press.discard(package));
+    }
     drop(planner);
+    press::begin(shared, &state, serial, epoch, made.packing);
     shared.planned.notify_all();
     state
 }
@@ -77,6 +86,22 @@ pub(crate) fn look_ahead(shared: &Arc<Shared>, state: &mut State, serial: u64) {
 }
 
 impl State {
+    /// Packages that hold nobody and that no plan under way reads. Each is named once.
+    fn dead_packages(&mut self, serial: u64, packages: Option<&Arc<Packages>>) -> Vec<u32> {
+        let (Some(job), Some(packages)) = (self.jobs.get_mut(&serial), packages) else { return Vec::new() };
+        let read: HashSet<u32> = job
+            .schedules
+            .values()
+            .flat_map(|schedule| schedule.plan().events())
+            .filter_map(|(_, event)| if let Event::Load(package) = event { Some(*package) } else { None })
+            .collect();
+        let held = job.packages_held.clone();
+        let dead: Vec<u32> =
+            held.into_iter().filter(|&package| packages.is_dead(package) && !read.contains(&package)).collect();
+        job.packages_held = packages.living().chain(read).collect();
+        dead
+    }
+
     /// The epoch that can be planned ahead now, and for how many ranks.
     fn plans_ahead(&self, serial: u64) -> Option<(u64, u32)> {
         let job = self.jobs.get(&serial)?;

@@ -2,11 +2,11 @@
 //!
 //! Each thread takes one queued read at a time, so reads in flight never exceed the pool's size and a slot
 //! in the arena is never outlived by a read that writes to it. Reads that somebody waits for go first, then
-//! reads along plans. Threads start when there is work and end after a while without any. A read that fails
+//! reads along plans, then what packers ask for, who get one turn in four. Threads start when there is work and end after a while without any. A read that fails
 //! in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
 //! anything again, so this is the one budget there is. Whoever gives up waiting before hears the last cause.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,11 @@ use hotset_core::{Error, Id};
 use hotset_store::{Catalog, ReadError, Store};
 
 use crate::engine::Shared;
+use crate::loader::LoadRead;
 use crate::object::Fill;
+use crate::press::Press;
 use crate::segment::Target;
-use crate::state::State;
+use crate::state::{PACKAGE, State};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -33,11 +35,44 @@ pub(crate) struct Read {
     target: Target,
 }
 
+/// What a thread does next.
+enum Task {
+    /// Reads a sample that somebody waits for or a plan serves.
+    Sample(Read),
+    /// Reads a package.
+    Package(LoadRead),
+    /// Reads a sample for a packer.
+    Pack(PackRead),
+}
+
+/// A sample that goes into a package and is not at hand.
+struct PackRead {
+    job: u64,
+    id: Id,
+    press: Arc<Press>,
+    catalog: Arc<Catalog>,
+    store: Arc<dyn Store>,
+}
+
+/// One read in so many is a packer's, while others wait too.
+const SHARE: u64 = 4;
+
 impl State {
     /// Takes the next read off the queues.
-    fn next_read(&mut self) -> Option<Read> {
-        loop {
-            let (ticket, key) = self.urgent.pop_front().or_else(|| self.ahead.pop_front())?;
+    fn next_task(&mut self) -> Option<Task> {
+        self.turns += 1;
+        if self.turns.is_multiple_of(SHARE)
+            && let Some(read) = self.next_pack()
+        {
+            return Some(Task::Pack(read));
+        }
+        while let Some((ticket, key)) = self.urgent.pop_front().or_else(|| self.ahead.pop_front()) {
+            if key == PACKAGE {
+                match self.begin_load(ticket) {
+                    Some(read) => return Some(Task::Package(read)),
+                    None => continue,
+                }
+            }
             // The object may be gone, or be read already from the other queue.
             if self.pending.get(&key).is_none_or(|pending| pending.ticket != ticket) {
                 continue;
@@ -51,27 +86,35 @@ impl State {
             let size = book.catalog.size(object.id);
             let Some(target) = self.arena.target(object.block, size) else { continue };
             let (catalog, store) = (Arc::clone(&book.catalog), Arc::clone(&book.store));
-            return Some(Read { object: key, id: object.id, catalog, store, target });
+            return Some(Task::Sample(Read { object: key, id: object.id, catalog, store, target }));
+        }
+        self.next_pack().map(Task::Pack)
+    }
+
+    fn next_pack(&mut self) -> Option<PackRead> {
+        loop {
+            let (job, id) = self.background.pop_front()?;
+            let Some(book) = self.jobs.get(&job) else { continue };
+            let Some(press) = book.press.clone() else { continue };
+            let dataset = &self.datasets[book.dataset as usize];
+            let (catalog, store) = (Arc::clone(&dataset.catalog), Arc::clone(&dataset.store));
+            return Some(PackRead { job, id, press, catalog, store });
         }
     }
 
     /// Notes the end of a read, and wakes who waits for it.
     fn complete(&mut self, read: &Read, requests: u64, took: Duration, result: Result<(), ReadError>) {
-        let key = read.object;
-        let Some(pending) = self.pending.remove(&key) else { return };
-        let object = &mut self.objects[key as usize];
-        object.fill = Fill::Ready;
-        let (dataset, current) = (object.dataset, object.current);
-        if let Some(job) = self.jobs.get_mut(&pending.payer.job) {
-            if let Some(epoch) = pending.payer.epoch {
+        let Some(payer) = self.pending.get(&read.object).map(|pending| pending.payer) else { return };
+        if let Some(job) = self.jobs.get_mut(&payer.job) {
+            if let Some(epoch) = payer.epoch {
                 job.pace(epoch).read(1, took);
             }
-            let counters = job.counters(pending.payer.epoch);
+            let counters = job.counters(payer.epoch);
             counters.storage_requests += requests;
             match &result {
                 Ok(()) => {
                     counters.storage_reads += 1;
-                    counters.other_reads += u64::from(pending.payer.other);
+                    counters.other_reads += u64::from(payer.other);
                     counters.storage_bytes += read.catalog.size(read.id);
                 }
                 Err(_) => counters.failed += 1,
@@ -79,6 +122,15 @@ impl State {
         }
         let failed =
             result.err().map(|error| Error::from(error).of_sample(read.id.into(), read.catalog.key(read.id)));
+        self.arrive(read.id, read.object, failed);
+    }
+
+    /// An object's bytes have come, or will not: wakes who waits for it.
+    pub(crate) fn arrive(&mut self, id: Id, key: u32, failed: Option<Error>) {
+        let Some(pending) = self.pending.remove(&key) else { return };
+        let object = &mut self.objects[key as usize];
+        object.fill = Fill::Ready;
+        let (dataset, current) = (object.dataset, object.current);
         for waiter in pending.waiters {
             let Some(waiter) = self.waiters.get_mut(&waiter) else { continue };
             waiter.missing -= 1;
@@ -90,10 +142,25 @@ impl State {
             }
         }
         if failed.is_some() && current {
-            self.detach(dataset, read.id);
+            self.detach(dataset, id);
         } else {
             self.settle(key);
             self.unspill(key);
+        }
+    }
+
+    /// Counts a packer's read.
+    fn complete_pack(&mut self, read: &PackRead, requests: u64, whole: bool) {
+        let Some(job) = self.jobs.get_mut(&read.job) else { return };
+        let epoch = job.begun.values().max().copied();
+        let counters = job.counters(epoch);
+        counters.storage_requests += requests;
+        if whole {
+            let size = read.catalog.size(read.id);
+            counters.storage_reads += 1;
+            counters.pack_reads += 1;
+            counters.storage_bytes += size;
+            counters.pack_bytes_read += size;
         }
     }
 }
@@ -101,7 +168,7 @@ impl State {
 /// Wakes or starts as many threads as there are queued reads, within the limit. Called with the lock held,
 /// after anything that may have queued reads.
 pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
-    let queued = state.urgent.len() + state.ahead.len();
+    let queued = state.urgent.len() + state.ahead.len() + state.background.len();
     for _ in 0..queued.min(state.idle) {
         shared.work.notify_one();
     }
@@ -126,15 +193,11 @@ fn run(shared: &Arc<Shared>) {
         if state.stopping {
             break;
         }
-        if let Some(mut read) = state.next_read() {
+        if let Some(task) = state.next_task() {
             state.reading += 1;
             drop(state);
-            let began = Instant::now();
-            let (requests, result) = make(shared, &mut read);
-            let took = began.elapsed();
-            state = shared.lock();
+            state = carry_out(shared, task);
             state.reading -= 1;
-            state.complete(&read, requests, took, result);
             continue;
         }
         state.idle += 1;
@@ -142,25 +205,70 @@ fn run(shared: &Arc<Shared>) {
             shared.work.wait_timeout(state, IDLE).unwrap_or_else(std::sync::PoisonError::into_inner);
         state = back;
         state.idle -= 1;
-        if waited.timed_out() && state.urgent.is_empty() && state.ahead.is_empty() {
+        let empty = state.urgent.is_empty() && state.ahead.is_empty() && state.background.is_empty();
+        if waited.timed_out() && empty {
             break;
         }
     }
     state.readers -= 1;
 }
 
-/// Makes one read, with repetitions; how many requests it took.
-fn make(shared: &Shared, read: &mut Read) -> (u64, Result<(), ReadError>) {
+/// Makes one read and notes its end.
+fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
+    let began = Instant::now();
+    match task {
+        Task::Sample(mut read) => {
+            let Read { object, id, catalog, store, target } = &mut read;
+            let attempt = || catalog.with_location(*id, |location| store.read(location, target.bytes()));
+            let (requests, result) = repeat(shared, *id, Some(*object), attempt);
+            let took = began.elapsed();
+            let mut state = shared.lock();
+            state.complete(&read, requests, took, result);
+            state
+        }
+        Task::Package(mut read) => {
+            let number = read.number();
+            let (requests, result) = repeat(shared, number, None, || read.read());
+            let loaded = result.unwrap_or_else(|error| read.nothing(0, error.to_string()));
+            let took = began.elapsed();
+            let load = read.into_load();
+            let mut state = shared.lock();
+            state.complete_load(&load, requests, took, loaded);
+            // What it did not bring is queued.
+            wake(shared, &mut state);
+            state
+        }
+        Task::Pack(read) => {
+            let mut bytes = vec![0; usize::try_from(read.catalog.size(read.id)).unwrap_or_default()];
+            let attempt =
+                || read.catalog.with_location(read.id, |location| read.store.read(location, &mut bytes));
+            let (requests, result) = repeat(shared, read.id, None, attempt);
+            let whole = result.is_ok();
+            read.press.read(read.id, result.map(|()| bytes).map_err(|error| error.to_string()));
+            let mut state = shared.lock();
+            state.complete_pack(&read, requests, whole);
+            state
+        }
+    }
+}
+
+/// Makes one read, with repetitions; how many requests it took. Whoever waits for `object` hears why.
+fn repeat<T>(
+    shared: &Shared,
+    number: u32,
+    object: Option<u32>,
+    mut attempt: impl FnMut() -> Result<T, ReadError>,
+) -> (u64, Result<T, ReadError>) {
     let mut pause = PAUSE;
     let mut requests = 0;
     loop {
         requests += 1;
-        let (store, target) = (&read.store, &mut read.target);
-        let result = read.catalog.with_location(read.id, |location| store.read(location, target.bytes()));
-        match result {
+        match attempt() {
             Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
-                tracing::debug!(id = read.id, requests, %error, "a read failed and is tried again");
-                if let Some(pending) = shared.lock().pending.get_mut(&read.object) {
+                tracing::debug!(number, requests, %error, "a read failed and is tried again");
+                if let Some(object) = object
+                    && let Some(pending) = shared.lock().pending.get_mut(&object)
+                {
                     pending.cause = Some(error.to_string());
                 }
             }
@@ -171,7 +279,7 @@ fn make(shared: &Shared, read: &mut Read) -> (u64, Result<(), ReadError>) {
         }
         // Spread over half the pause, by id and anew for each attempt, so that reads that failed together do not
         // return together.
-        let jitter = read.id.wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
+        let jitter = number.wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
         std::thread::sleep(pause / 2 + pause / 2 * jitter / 256);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

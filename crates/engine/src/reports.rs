@@ -115,7 +115,7 @@ impl Engine {
         if !mind.waits_for_trainer {
             return Ok(Vec::new());
         }
-        state.arrive(serial, epoch, rank);
+        state.ask_for(serial, epoch, rank);
         self.shared.planned.notify_all();
         let patience = state.config.patience;
         loop {

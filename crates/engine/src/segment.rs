@@ -87,6 +87,24 @@ impl Target {
     }
 }
 
+/// A sample's bytes in a segment, to be looked at without the engine's lock.
+///
+/// Whoever makes one holds a lease on them until it is dropped, so that they are neither moved, reused nor written.
+pub(crate) struct View(Target);
+
+impl View {
+    /// Of bytes that are leased.
+    pub(crate) fn leased(target: Target) -> Self {
+        Self(target)
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the run lies within a live map, and nobody writes leased bytes (see the type's promise).
+        unsafe { std::slice::from_raw_parts(self.0.at, self.0.length) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,8 +15,12 @@ use crate::allocator::{Block, GRANULE};
 use crate::arena::Arena;
 use crate::config::{Config, reserve};
 use crate::job::Job;
+use crate::loader::Load;
 use crate::object::{Fill, Object};
 use crate::waiter::Waiter;
+
+/// In place of an object in a queue: the ticket is a package's.
+pub(crate) const PACKAGE: u32 = u32::MAX;
 
 /// A dataset that somebody has opened.
 pub(crate) struct Dataset {
@@ -47,6 +51,8 @@ pub(crate) struct Pending {
     pub(crate) payer: Payer,
     pub(crate) waiters: Vec<u64>,
     pub(crate) urgent: bool,
+    /// The package that brings it, if one does.
+    pub(crate) load: Option<u64>,
     /// Why its last attempt failed, if it is being tried again.
     pub(crate) cause: Option<String>,
 }
@@ -77,9 +83,15 @@ pub(crate) struct State {
     pub(crate) waiters: HashMap<u64, Waiter>,
     /// Each lease's session and objects.
     pub(crate) leases: HashMap<u64, (u64, Vec<u32>)>,
-    /// Reads that somebody waits for, and reads along plans: (ticket, object).
+    /// Reads that somebody waits for, and reads along plans: (ticket, object), or (load, [`PACKAGE`]).
     pub(crate) urgent: VecDeque<(u64, u32)>,
     pub(crate) ahead: VecDeque<(u64, u32)>,
+    /// Packages to be read, by ticket.
+    pub(crate) loads: HashMap<u64, Load>,
+    /// Samples that packers read: (job, sample).
+    pub(crate) background: VecDeque<(u64, Id)>,
+    /// Reads taken off the queues so far.
+    pub(crate) turns: u64,
     pub(crate) readers: usize,
     pub(crate) idle: usize,
     pub(crate) reading: usize,
@@ -112,6 +124,9 @@ impl State {
             leases: HashMap::new(),
             urgent: VecDeque::new(),
             ahead: VecDeque::new(),
+            loads: HashMap::new(),
+            background: VecDeque::new(),
+            turns: 0,
             readers: 0,
             idle: 0,
             reading: 0,
@@ -188,6 +203,29 @@ impl State {
         urgent: bool,
         spill: Option<u32>,
     ) -> Result<Option<u32>> {
+        let Some(key) = self.create(dataset, id, spill)? else { return Ok(None) };
+        self.pending.insert(
+            key,
+            Pending { ticket: 0, payer, waiters: Vec::new(), urgent, load: None, cause: None },
+        );
+        self.enqueue(key, urgent);
+        Ok(Some(key))
+    }
+
+    /// Queues the read of an object that is pending.
+    pub(crate) fn enqueue(&mut self, key: u32, urgent: bool) {
+        let ticket = self.next_serial();
+        let Some(pending) = self.pending.get_mut(&key) else { return };
+        (pending.ticket, pending.urgent, pending.load) = (ticket, urgent, None);
+        if urgent {
+            self.urgent.push_back((ticket, key))
+        } else {
+            self.ahead.push_back((ticket, key))
+        }
+    }
+
+    /// Makes an object for a sample, whose bytes of before are let go of. `None` when the arena has no room.
+    pub(crate) fn create(&mut self, dataset: u32, id: Id, spill: Option<u32>) -> Result<Option<u32>> {
         let size = self.datasets[dataset as usize].catalog.size(id);
         // First, because it may free an object, and with it the next key.
         self.detach(dataset, id);
@@ -221,13 +259,6 @@ impl State {
         }
         book.table[id as usize] = key + 1;
         book.objects += 1;
-        let ticket = self.next_serial();
-        self.pending.insert(key, Pending { ticket, payer, waiters: Vec::new(), urgent, cause: None });
-        if urgent {
-            self.urgent.push_back((ticket, key))
-        } else {
-            self.ahead.push_back((ticket, key))
-        }
         Ok(Some(key))
     }
 
@@ -236,7 +267,11 @@ impl State {
         if let Some(pending) = self.pending.get_mut(&object)
             && !std::mem::replace(&mut pending.urgent, true)
         {
-            self.urgent.push_back((pending.ticket, object));
+            match pending.load {
+                None => self.urgent.push_back((pending.ticket, object)),
+                Some(load) if self.loads.contains_key(&load) => self.urgent.push_back((load, PACKAGE)),
+                Some(_) => {}
+            }
         }
     }
 

@@ -11,7 +11,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, request};
+use common::{Reader, dataset, engine, packaging, request};
 use hotset_core::counters::Counters;
 use hotset_core::policy::Sizes;
 use hotset_core::run::{self, Inputs, Run};
@@ -102,7 +102,8 @@ fn accuracy(epoch: u64) -> f64 {
 
 fn live(engine: &Engine, opened: &Opened, request: JobRequest) -> Vec<Counted> {
     let mut reader = Reader::new(engine, opened);
-    engine.open_job(reader.session, request).unwrap();
+    let packaging = request.packages.as_deref().map(|place| packaging(opened, place));
+    engine.open_job(reader.session, request, packaging).unwrap();
     let mut seen = Vec::new();
     for epoch in 0..EPOCHS {
         engine.packed("job", Duration::from_secs(60)).unwrap();
@@ -170,8 +171,21 @@ fn config(opened: &Opened, request: &JobRequest) -> run::Config {
 }
 
 fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)], cache: &str) {
+    compare(strategy, policy, settings, cache, None);
+}
+
+/// Compares both; what was packed in all.
+fn compare(
+    strategy: &str,
+    policy: &str,
+    settings: &[(&str, &str)],
+    cache: &str,
+    packages: Option<&str>,
+) -> u64 {
     let (opened, _) = dataset(&sizes());
     let mut request = request(&opened, cache, policy);
+    request.packages = packages.map(str::to_owned);
+    request.package_bytes = 1200;
     request.strategy = Some(strategy.into());
     request.prefetch = false;
     request.epochs = Some(EPOCHS);
@@ -187,6 +201,27 @@ fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)], cache: &str) {
             found.epoch
         );
         assert_eq!(expected.counts(), found.counts(), "{strategy}+{policy} {settings:?}");
+    }
+    let job = engine.job_stats(Some("job")).remove(0);
+    assert_eq!((job.total.packages_lost, job.total.failed), (0, 0));
+    found.iter().map(|counted| counted.served[1]).sum()
+}
+
+#[test]
+fn what_comes_in_packages_is_the_same_too() {
+    for (strategy, policy, settings) in [
+        ("iis", "icache", &[][..]),
+        ("iis", "impact", &[]),
+        ("cis", "icache", &[]),
+        ("hybrid", "impact", &[("warmup_max", "1")]),
+        ("realtime", "icache", &[]),
+        ("pads", "icache", &[]),
+        ("iis", "lru", &[]),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let packed = compare(strategy, policy, settings, "20%", place.path().to_str());
+        let some = policy != "lru" && !["cis", "pads"].contains(&strategy);
+        assert_eq!(packed > 100, some, "{strategy}+{policy}: {packed}");
     }
 }
 

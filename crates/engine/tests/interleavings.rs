@@ -20,7 +20,7 @@ fn stragglers_of_a_rank_that_left_get_their_own_samples() {
     let main = Reader::new(&engine, &opened);
     let mut asked = request(&opened, "0%", "lru");
     asked.prefetch = false;
-    engine.open_job(main.session, asked).unwrap();
+    engine.open_job(main.session, asked, None).unwrap();
     let plan = engine.begin_epoch("job", 0, (0, 2), 0, false).unwrap();
     engine.begin_epoch("job", 0, (1, 2), 0, false).unwrap();
     engine.begin_epoch("job", 1, (0, 2), 0, false).unwrap();
@@ -46,7 +46,7 @@ fn ranks_that_resume_in_the_middle_leave_nothing_behind() {
     let (opened, _) = dataset(&[10_000; 2000]);
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, request(&opened, "5%", "minio")).unwrap();
+    engine.open_job(main.session, request(&opened, "5%", "minio"), None).unwrap();
     for rank in 0..2 {
         engine.begin_epoch("job", 3, (rank, 2), 800, false).unwrap();
     }
@@ -68,12 +68,12 @@ fn a_run_resumed_in_the_middle_reads_ahead_again() {
     let first = engine();
     let main = Reader::new(&first, &opened);
     let asked = request(&opened, "5%", "minio");
-    first.open_job(main.session, asked.clone()).unwrap();
+    first.open_job(main.session, asked.clone(), None).unwrap();
     first.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
     let snapshot = first.snapshot("job").unwrap().unwrap();
     let second = engine();
     let mut reader = Reader::new(&second, &opened);
-    second.restore_job(reader.session, asked, &snapshot).unwrap();
+    second.restore_job(reader.session, asked, None, &snapshot).unwrap();
     let plan = second.begin_epoch("job", 0, (0, 1), 1000, false).unwrap();
     for (epoch, from) in [(0, 1000), (1, 0)] {
         let plan =
@@ -96,7 +96,7 @@ fn a_job_restored_beside_another_takes_nothing_from_it() {
     let first = engine();
     let main = Reader::new(&first, &opened);
     let asked = request(&opened, "100%", "lru");
-    first.open_job(main.session, asked.clone()).unwrap();
+    first.open_job(main.session, asked.clone(), None).unwrap();
     first.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
     let snapshot = first.snapshot("job").unwrap().unwrap();
 
@@ -105,11 +105,11 @@ fn a_job_restored_beside_another_takes_nothing_from_it() {
     other.job = "other";
     let mut beside = request(&opened, "100%", "minio");
     beside.job = "other".into();
-    second.open_job(other.session, beside).unwrap();
+    second.open_job(other.session, beside, None).unwrap();
     let held = other.get(&epoch_indices_of(&second, "other", 0)).unwrap();
     other.release(held);
     let mut reader = Reader::new(&second, &opened);
-    second.restore_job(reader.session, asked, &snapshot).unwrap();
+    second.restore_job(reader.session, asked, None, &snapshot).unwrap();
     let plan = second.begin_epoch("job", 0, (0, 1), 0, true).unwrap();
     let held = reader.get(&indices(&plan, 0, 0)[..100]).unwrap();
     reader.release(held);
@@ -130,7 +130,7 @@ fn a_reader_that_waits_while_its_epoch_is_planned_anew_disturbs_nothing() {
     let main = Reader::new(&engine, &opened);
     let mut asked = request(&opened, "0%", "lru");
     asked.prefetch = false;
-    engine.open_job(main.session, asked).unwrap();
+    engine.open_job(main.session, asked, None).unwrap();
     let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
     let last = indices(&plan, 0, 0)[99];
     store.hold();
@@ -158,14 +158,14 @@ fn a_restored_job_goes_on_with_another_number_of_ranks() {
     let first = engine();
     let main = Reader::new(&first, &opened);
     let asked = request(&opened, "50%", "minio");
-    first.open_job(main.session, asked.clone()).unwrap();
+    first.open_job(main.session, asked.clone(), None).unwrap();
     for rank in 0..4 {
         first.begin_epoch("job", 5, (rank, 4), 0, false).unwrap();
     }
     let snapshot = first.snapshot("job").unwrap().unwrap();
     let second = engine();
     let mut reader = Reader::new(&second, &opened);
-    second.restore_job(reader.session, asked, &snapshot).unwrap();
+    second.restore_job(reader.session, asked, None, &snapshot).unwrap();
     second.begin_epoch("job", 4, (0, 2), 0, false).unwrap();
     let plan = second.begin_epoch("job", 5, (0, 2), 0, false).unwrap();
     assert_eq!(plan.rank_len(), 50);
@@ -183,12 +183,12 @@ fn memory_that_was_leased_while_its_job_ended_comes_back() {
     asked.strategy = None;
     for round in 0..3 {
         asked.job = format!("ending {round}");
-        engine.open_job(reader.session, asked.clone()).unwrap();
+        engine.open_job(reader.session, asked.clone(), None).unwrap();
         let wait = Duration::from_secs(9);
         let grant = engine.get_batch(reader.session, &asked.job, 0, &[1, 2], wait, &mut || true).unwrap();
         engine.close_job(reader.session, &asked.job);
         asked.job = format!("staying {round}");
-        engine.open_job(reader.session, asked.clone()).unwrap();
+        engine.open_job(reader.session, asked.clone(), None).unwrap();
         engine.release(reader.session, &[grant.lease]);
         assert_eq!(engine.stats().arena, 0, "an empty segment that takes nothing more is given back");
         engine.close_job(reader.session, &asked.job);
@@ -202,7 +202,7 @@ fn a_spilled_batch_that_failed_does_not_keep_its_reader_waiting() {
     let mut keeper = Reader::new(&engine, &opened);
     let mut asked = request(&opened, "20MiB", "lru");
     (asked.strategy, asked.prefetch) = (None, false);
-    engine.open_job(keeper.session, asked).unwrap();
+    engine.open_job(keeper.session, asked, None).unwrap();
     let kept: Vec<_> = (0..84).map(|id| keeper.get(&[id]).unwrap()).collect();
     let mut reader = Reader::new(&engine, &opened);
     store.vanished.lock().unwrap().push(209);
@@ -217,7 +217,7 @@ fn a_rank_that_cannot_be_is_refused_before_anything_is_kept_for_it() {
     let (opened, _) = dataset(&[10; 10]);
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
     let wait = Duration::from_secs(9);
     let refused = engine.get_batch(reader.session, "job", u32::MAX, &[1], wait, &mut || true);
     assert!(refused.unwrap_err().message.contains("`rank`"));

@@ -16,7 +16,7 @@ fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
     let engine = engine();
     let mut first = Reader::new(&engine, &opened);
     let second = Reader::new(&engine, &opened);
-    engine.open_job(first.session, request(&opened, "100%", "minio")).unwrap();
+    engine.open_job(first.session, request(&opened, "100%", "minio"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     for batch in indices.chunks(100) {
         let held = first.get(batch).unwrap();
@@ -25,7 +25,7 @@ fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
     let before = store.reads.load(Ordering::SeqCst);
     let mut asked = request(&opened, "100%", "lru");
     asked.job = "other".into();
-    engine.open_job(second.session, asked).unwrap();
+    engine.open_job(second.session, asked, None).unwrap();
     let plan = engine.begin_epoch("other", 0, (0, 1), 0, false).unwrap();
     let ids: Vec<u64> =
         plan.rank_ids(0).map(|id| Index { epoch: Some(0), sample: id.into() }.into_raw()).collect();
@@ -44,13 +44,13 @@ fn a_job_opened_again_must_ask_for_the_same() {
     let (opened, _) = dataset(&[1000; 10]);
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
-    let grant = engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
-    assert_eq!(engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap(), grant);
-    let error = engine.open_job(reader.session, request(&opened, "30%", "lru")).unwrap_err();
+    let grant = engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
+    assert_eq!(engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap(), grant);
+    let error = engine.open_job(reader.session, request(&opened, "30%", "lru"), None).unwrap_err();
     assert!(error.kind == Kind::Invalid && error.message.contains("`cache`"), "{error}");
     let mut unknown = request(&opened, "20%", "mru");
     unknown.job = "another".into();
-    let error = engine.open_job(reader.session, unknown).unwrap_err();
+    let error = engine.open_job(reader.session, unknown, None).unwrap_err();
     assert!(error.message.contains("lru") && error.message.contains("minio"), "{error}");
 }
 
@@ -67,11 +67,11 @@ fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
     };
     let engine = Engine::new(config.clone());
     let reader = Reader::new(&engine, &opened);
-    let error = engine.open_job(reader.session, request(&opened, "100%", "lru")).unwrap_err();
+    let error = engine.open_job(reader.session, request(&opened, "100%", "lru"), None).unwrap_err();
     assert!(error.kind == Kind::Invalid && error.message.contains("`cache`"), "{error}");
     let bounded = Engine::new(Config { memory: Some(30 << 20), ..config });
     let reader = Reader::new(&bounded, &opened);
-    let grant = bounded.open_job(reader.session, request(&opened, "100%", "lru")).unwrap();
+    let grant = bounded.open_job(reader.session, request(&opened, "100%", "lru"), None).unwrap();
     assert_eq!((grant.asked, grant.granted), (100 << 20, 30 << 20));
 }
 
@@ -80,7 +80,7 @@ fn a_loop_that_breaks_early_leaves_its_slots_and_the_next_epoch_is_whole() {
     let (opened, _) = dataset(&[1000; 400]);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
     let first = epoch_indices(&engine, 0);
     let held = reader.get(&first[..50]).unwrap();
     reader.release(held);
@@ -99,7 +99,7 @@ fn an_epoch_begun_over_serves_all_of_it_and_a_reader_that_joins_disturbs_nothing
     let (opened, _) = dataset(&[1000; 100]);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     let held = reader.get(&indices[..30]).unwrap();
     reader.release(held);
@@ -121,7 +121,7 @@ fn a_training_that_starts_over_leaves_its_later_epochs() {
     let (opened, store) = dataset(&[1000; 200]);
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, request(&opened, "20%", "minio")).unwrap();
+    engine.open_job(main.session, request(&opened, "20%", "minio"), None).unwrap();
     for epoch in [0, 1, 2, 3, 0, 1] {
         let indices = epoch_indices(&engine, epoch);
         serve_epoch(&engine, &opened, 2, &indices, 20);
@@ -139,7 +139,7 @@ fn a_reader_that_finds_a_new_server_goes_on_in_the_middle_of_the_epoch() {
     let (opened, store) = dataset(&[1000; 20_000]);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "minio")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "minio"), None).unwrap();
     let plan = engine.begin_epoch("job", 4, (0, 1), 0, true).unwrap();
     let indices: Vec<u64> =
         plan.rank_ids(0).map(|id| Index { epoch: Some(4), sample: id.into() }.into_raw()).collect();
@@ -160,7 +160,7 @@ fn ranks_get_disjoint_parts_of_equal_length_and_a_wrong_world_is_refused() {
     let (opened, _) = dataset(&[100; 1003]);
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
     let parts: Vec<Vec<u32>> = (0..4)
         .map(|rank| engine.begin_epoch("job", 0, (rank, 4), 0, false).unwrap().rank_ids(rank).collect())
         .collect();
@@ -180,7 +180,7 @@ fn a_job_goes_with_its_last_client_and_its_memory_with_it() {
     let (opened, _) = dataset(&[10_000; 1000]);
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, request(&opened, "50%", "lru")).unwrap();
+    engine.open_job(main.session, request(&opened, "50%", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     serve_epoch(&engine, &opened, 2, &indices, 50);
     assert!(engine.stats().occupied > 4_000_000);
@@ -200,7 +200,7 @@ fn scores_are_taken_or_refused_one_by_one() {
     let (opened, _) = dataset(&[10; 5]);
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
     let report = |ids: &[u32], losses: &[f32]| {
         engine.report("job", Trained { epoch: 0, rank: 0, upto: ids.len() as u64, ids, losses })
     };

@@ -73,7 +73,7 @@ proptest! {
         for (number, job) in JOBS.into_iter().enumerate() {
             let mut asked = request(&opened, cache, policy);
             (asked.job, asked.seed, asked.prefetch) = (job.into(), number as u64, prefetch);
-            engine.open_job(main.session, asked).unwrap();
+            engine.open_job(main.session, asked, None).unwrap();
         }
         let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(&engine, &opened)).collect();
         let mut held: Vec<(usize, Vec<u64>, Held)> = Vec::new();

@@ -21,8 +21,8 @@ fn start(opened: &Opened, policy: &str, prefetch: bool, snapshot: Option<&Snapsh
     let mut asked = request(opened, "25%", policy);
     asked.prefetch = prefetch;
     match snapshot {
-        Some(snapshot) => engine.restore_job(main.session, asked, snapshot).unwrap(),
-        None => engine.open_job(main.session, asked).unwrap(),
+        Some(snapshot) => engine.restore_job(main.session, asked, None, snapshot).unwrap(),
+        None => engine.open_job(main.session, asked, None).unwrap(),
     };
     engine
 }
@@ -103,11 +103,11 @@ fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
         let main = Reader::new(&engine, &opened);
         let mut snapshot = snapshot.clone();
         spoil(&mut snapshot);
-        assert!(engine.restore_job(main.session, request(&opened, "25%", "lru"), &snapshot).is_err());
+        assert!(engine.restore_job(main.session, request(&opened, "25%", "lru"), None, &snapshot).is_err());
         assert!(!engine.has_job("job"));
     }
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    let error = engine.restore_job(main.session, request(&opened, "30%", "lru"), &snapshot).unwrap_err();
+    let error = engine.restore_job(main.session, request(&opened, "30%", "lru"), None, &snapshot).unwrap_err();
     assert!(error.message.contains("other settings"), "{error}");
 }

@@ -15,7 +15,7 @@ fn epochs(policy: &str, prefetch: bool, readers: usize) -> Vec<(u64, u64, u64)> 
     let main = Reader::new(&engine, &opened);
     let mut asked = request(&opened, "20%", policy);
     asked.prefetch = prefetch;
-    engine.open_job(main.session, asked).unwrap();
+    engine.open_job(main.session, asked, None).unwrap();
     for epoch in 0..6 {
         let indices = epoch_indices(&engine, epoch);
         serve_epoch(&engine, &opened, readers, &indices, 64);
@@ -68,7 +68,7 @@ fn every_byte_is_right_under_pressure_and_faults() {
     store.fail_every.store(17, Ordering::SeqCst);
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, request(&opened, "5%", "lru")).unwrap();
+    engine.open_job(main.session, request(&opened, "5%", "lru"), None).unwrap();
     for epoch in 0..3 {
         let indices = epoch_indices(&engine, epoch);
         serve_epoch(&engine, &opened, 6, &indices, 32);
@@ -84,7 +84,7 @@ fn a_kept_view_never_changes_while_the_cache_turns_over() {
     let (opened, _) = dataset(&[20_000; 1000]);
     let engine = engine();
     let mut keeper = Reader::new(&engine, &opened);
-    engine.open_job(keeper.session, request(&opened, "10%", "lru")).unwrap();
+    engine.open_job(keeper.session, request(&opened, "10%", "lru"), None).unwrap();
     let first = epoch_indices(&engine, 0);
     let kept = keeper.get(&first[..16]).unwrap();
     serve_epoch(&engine, &opened, 2, &first[16..], 50);
@@ -104,7 +104,7 @@ fn an_evaluation_pass_changes_nothing_in_the_plan() {
         let (opened, _) = dataset(&[1000; 500]);
         let engine = engine();
         let mut reader = Reader::new(&engine, &opened);
-        engine.open_job(reader.session, request(&opened, "20%", "lru")).unwrap();
+        engine.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap();
         for epoch in 0..3 {
             let indices = epoch_indices(&engine, epoch);
             for (number, batch) in indices.chunks(50).enumerate() {
@@ -133,7 +133,7 @@ fn one_sample_is_read_once_however_many_want_it() {
     let main = Reader::new(&engine, &opened);
     let mut asked = request(&opened, "100%", "minio");
     asked.strategy = None;
-    engine.open_job(main.session, asked).unwrap();
+    engine.open_job(main.session, asked, None).unwrap();
     store.hold();
     std::thread::scope(|scope| {
         let waiting: Vec<_> = (0..6)
@@ -161,7 +161,7 @@ fn a_vanished_sample_is_an_error_that_names_it_and_others_go_on() {
     store.vanished.lock().unwrap().push(42);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "50%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "50%", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     let mut failed = 0;
     for batch in indices.chunks(10) {
@@ -190,7 +190,7 @@ fn indices_out_of_range_and_unknown_jobs_are_refused() {
     let engine = engine();
     let reader = Reader::new(&engine, &opened);
     assert_eq!(reader.ask(&[0]).unwrap_err().kind, Kind::Lost);
-    engine.open_job(reader.session, request(&opened, "1KiB", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "1KiB", "lru"), None).unwrap();
     let error = reader.ask(&[0, 5]).unwrap_err();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("out of range") && error.message.contains("5 samples"), "{error}");
@@ -203,7 +203,7 @@ fn a_reader_that_dies_gives_its_leases_back() {
     let (opened, _) = dataset(&[1000; 100]);
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, request(&opened, "10%", "lru")).unwrap();
+    engine.open_job(main.session, request(&opened, "10%", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     let mut worker = Reader::new(&engine, &opened);
     worker.get(&indices[..10]).unwrap();
@@ -218,7 +218,7 @@ fn a_client_that_dies_while_it_waits_holds_nothing() {
     let (opened, store) = dataset(&[1000; 100]);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "10%", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "10%", "lru"), None).unwrap();
     store.hold();
     let indices = epoch_indices(&engine, 0);
     let gone =
@@ -243,7 +243,7 @@ fn a_batch_larger_than_the_arena_is_answered_from_memory_of_its_own() {
     let (opened, _) = dataset(&[1 << 20; 300]);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "1MiB", "lru")).unwrap();
+    engine.open_job(reader.session, request(&opened, "1MiB", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     let held = reader.get(&indices[..150]).unwrap();
     let wait = Duration::from_millis(50);

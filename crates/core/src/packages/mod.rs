@@ -41,6 +41,17 @@ impl Packages {
     /// A package of these ids is complete; its number. Their old copies are dead.
     pub fn add(&mut self, ids: &[Id], sizes: &dyn Sizes) -> u32 {
         let number = self.packages.len() as u32;
+        self.place(number, ids, sizes);
+        number
+    }
+
+    /// Package `number`, of these ids, is complete. Copies of them that lie elsewhere are dead, so packages are
+    /// placed in the order of their numbers where they share ids. Numbers in between are of packages that hold
+    /// nobody.
+    pub fn place(&mut self, number: u32, ids: &[Id], sizes: &dyn Sizes) {
+        if self.packages.len() <= number as usize {
+            self.packages.resize(number as usize + 1, Package::default());
+        }
         let mut old: Vec<u32> = Vec::new();
         for &id in ids {
             let was = std::mem::replace(&mut self.of[id as usize], number);
@@ -53,8 +64,18 @@ impl Packages {
             self.packages[was as usize].members.retain(|&id| of[id as usize] == was);
         }
         let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
-        self.packages.push(Package { members: ids.to_vec(), packed: ids.len() as u32, bytes });
-        number
+        self.packages[number as usize] =
+            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes };
+    }
+
+    /// The number after that of the last package.
+    pub fn next(&self) -> u32 {
+        self.packages.len() as u32
+    }
+
+    /// Whether `package` holds nobody.
+    pub fn is_dead(&self, package: u32) -> bool {
+        self.members(package).is_empty()
     }
 
     /// A package was lost: its members lie in none.

@@ -13,6 +13,7 @@
 //! tens of epochs; and there is a bound on how much is packed.
 
 use super::Packages;
+use crate::bits::Bits;
 use crate::importance::Keys;
 use crate::policy::Sizes;
 use crate::sampling::Plan;
@@ -49,7 +50,8 @@ impl Packer {
         self.bytes
     }
 
-    /// What is packed during `epoch`, while `plan` is carried out, which was made from `keys`.
+    /// What is packed during `epoch`, while `plan` is carried out, which was made from `keys`. Those that are `busy`
+    /// are being packed already.
     pub fn choose(
         &self,
         epoch: u64,
@@ -57,9 +59,10 @@ impl Packer {
         keys: &Keys,
         sizes: &dyn Sizes,
         plan: &Plan,
+        busy: &Bits,
     ) -> Packing {
         let samples = packages.samples() as Id;
-        let fits = |id: Id| !keys.is_high(id) && sizes.size(id) < LARGE;
+        let fits = |id: Id| !keys.is_high(id) && sizes.size(id) < LARGE && !busy.contains(id);
         let mut rng = Rng::new(self.seed, epoch, "packer");
         let loose = |id: &Id| packages.of(*id).is_none() && fits(*id);
         let mut first: Vec<Id> =
@@ -71,7 +74,7 @@ impl Packer {
             (0..samples).filter(|id| loose(id) && first.binary_search(id).is_err()).collect();
         rng.shuffle(&mut others);
         ids.append(&mut others);
-        let begins = packages.living().next().is_none();
+        let begins = packages.living().next().is_none() && busy.count() == 0;
         if !begins {
             ids.extend(self.worn(packages, fits));
             let whole = (0..samples).fold(0u64, |sum, id| sum.saturating_add(sizes.size(id)));
@@ -153,7 +156,7 @@ mod tests {
 
     fn packed(keys: &Keys) -> (Packer, Packages) {
         let (packer, mut packages) = (Packer::new(10_000, 80_000, 3).unwrap(), Packages::new(SAMPLES));
-        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &plan(&[], &[])) {
+        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default()) {
             packages.add(&ids, &vec![100u64; SAMPLES]);
         }
         (packer, packages)
@@ -173,7 +176,7 @@ mod tests {
         // Everything that was hard is easy now, and the other way round.
         let turned = keys((0..SAMPLES).map(|id| (SAMPLES - id) as f32).collect());
         let packing =
-            packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]));
+            packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]), &Bits::default());
         let mut first: Vec<Id> = packing[0][..2].to_vec();
         first.sort_unstable();
         assert_eq!(first, [3_990, 3_991], "5 lies in a package already");
@@ -188,7 +191,7 @@ mod tests {
         let mut values: Vec<f32> = (0..SAMPLES).map(|id| id as f32).collect();
         worst[..60].iter().chain(&worse[..40]).for_each(|&id| values[id as usize] = 1e6);
         let high = keys(values);
-        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &plan(&[], &[])).concat();
+        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default()).concat();
         let place = |id: Id| ids.iter().position(|other| *other == id);
         let (first, second) = (place(worst[99]), place(worse[99]));
         assert!(first.is_some() && second.is_some() && first < second);
@@ -199,7 +202,7 @@ mod tests {
         let packer = Packer::new(10_000, 80_000, 3).unwrap();
         let order = [900, 17, 2_500, 3];
         let packing =
-            packer.choose(1, &Packages::new(SAMPLES), &rising(), &vec![100u64; SAMPLES], &plan(&order, &[]));
+            packer.choose(1, &Packages::new(SAMPLES), &rising(), &vec![100u64; SAMPLES], &plan(&order, &[]), &Bits::default());
         assert_eq!(packing[0][..4], order);
         assert_eq!(packing.concat().len(), 3_200);
     }
@@ -210,6 +213,6 @@ mod tests {
         let sizes = vec![LARGE; 10];
         let keys = Keys::new(vec![1.0; 10], &Ranking::of(&[1.0; 10], 0, 0), &sizes, LARGE * 8);
         let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
-        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &plan(&[], &[])).is_empty());
+        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &plan(&[], &[]), &Bits::default()).is_empty());
     }
 }

@@ -4,23 +4,23 @@
 //! that epoch, because the plan serves it or it is resident, costs the packer no read; every other one does.
 
 use super::Planner;
+use crate::Id;
 use crate::bits::Bits;
 use crate::counters::Counters;
-use crate::packages::Packing;
 use crate::policy::{Policy, Sizes};
 use crate::sampling::Plan;
 
 /// The packages being written in this epoch.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    packing: Packing,
+    packing: Vec<(u32, Vec<Id>)>,
 }
 
 impl Work {
     /// Begins to write `packing` during the epoch of `plan`, and counts what that costs.
     pub(super) fn begin(
         &mut self,
-        packing: Packing,
+        packing: Vec<(u32, Vec<Id>)>,
         plan: &Plan,
         policy: &dyn Policy,
         sizes: &dyn Sizes,
@@ -32,7 +32,7 @@ impl Work {
                 passing.insert(id);
             });
         }
-        for &id in packing.iter().flatten() {
+        for &id in packing.iter().flat_map(|(_, ids)| ids) {
             let size = sizes.size(id);
             counters.pack_bytes_written += size;
             if !passing.contains(id) && !policy.contains(id) {
@@ -45,8 +45,8 @@ impl Work {
 
     /// What was written is complete.
     pub(super) fn complete(&mut self, planner: &mut Planner) {
-        for ids in std::mem::take(&mut self.packing) {
-            planner.packed(&ids);
+        for (number, ids) in std::mem::take(&mut self.packing) {
+            planner.packed(number, &ids);
         }
     }
 }

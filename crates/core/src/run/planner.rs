@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::{Config, Inputs};
+use crate::bits::Bits;
 use crate::importance::{Report, SLICE, Score, Table, cut};
 use crate::packages::{Packages, Packer, Packing};
 use crate::sampling::{self, Draw, Plan, Reevaluation, Residents, Strategy};
@@ -21,8 +22,8 @@ pub struct Made {
     pub plan: Arc<Plan>,
     /// The packages that it was made from, and the bytes of one.
     pub packages: Option<(Arc<Packages>, u64)>,
-    /// What is packed while it is carried out.
-    pub packing: Packing,
+    /// What is packed while it is carried out: packages of these numbers and ids.
+    pub packing: Vec<(u32, Vec<Id>)>,
 }
 
 /// What a plan may know of the cache.
@@ -56,6 +57,10 @@ pub struct Planner {
     closed: Option<u64>,
     packages: Option<Arc<Packages>>,
     packer: Option<Packer>,
+    /// Those that are being packed.
+    busy: Bits,
+    /// The number of the next package.
+    next: u32,
 }
 
 impl Planner {
@@ -76,6 +81,8 @@ impl Planner {
             .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
         Self {
             packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
+            busy: Bits::new(if packer.is_some() { samples } else { 0 }),
+            next: 0,
             table: Table::new(samples),
             last: None,
             before: None,
@@ -108,10 +115,23 @@ impl Planner {
         self.packages.as_ref()
     }
 
-    /// A package of these ids is complete; its number.
-    pub fn packed(&mut self, ids: &[Id]) -> Option<u32> {
-        let packages = Arc::make_mut(self.packages.as_mut()?);
-        Some(packages.add(ids, &*self.config.sizes))
+    /// Package `number`, of these ids, is complete, or was found so.
+    pub fn packed(&mut self, number: u32, ids: &[Id]) {
+        if let Some(packages) = &mut self.packages {
+            Arc::make_mut(packages).place(number, ids, &*self.config.sizes);
+            self.next = self.next.max(packages.next());
+        }
+        ids.iter().for_each(|&id| self.busy.remove(id));
+    }
+
+    /// Packages were chosen and will not be made.
+    pub fn given_up(&mut self, ids: &[Id]) {
+        ids.iter().for_each(|&id| self.busy.remove(id));
+    }
+
+    /// Makes no packages from now on; those that are complete are used while they last.
+    pub fn stop_packing(&mut self) {
+        self.packer = None;
     }
 
     /// A package was lost: the next plan does without it.
@@ -174,13 +194,19 @@ impl Planner {
         Made { plan: Arc::new(plan), packages: self.packages.clone().zip(package), packing }
     }
 
-    fn packing(&self, epoch: u64, plan: &Plan) -> Packing {
-        match (&self.packer, &self.packages, plan.keys()) {
+    fn packing(&mut self, epoch: u64, plan: &Plan) -> Vec<(u32, Vec<Id>)> {
+        let chosen = match (&self.packer, &self.packages, plan.keys()) {
             (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 => {
-                packer.choose(epoch, packages, keys, &*self.config.sizes, plan)
+                packer.choose(epoch, packages, keys, &*self.config.sizes, plan, &self.busy)
             }
             _ => Packing::new(),
+        };
+        let first = self.next;
+        self.next += chosen.len() as u32;
+        for &id in chosen.iter().flatten() {
+            self.busy.insert(id);
         }
+        (first..).zip(chosen).collect()
     }
 
     /// Remembers how it stands before the plan of `epoch`, or goes back to how it stood.

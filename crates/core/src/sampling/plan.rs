@@ -87,7 +87,9 @@ impl Plan {
             left_out = ids.split_off(ids.len() - remainder);
         }
         weights.truncate(ids.len());
-        substituted.truncate(ids.len());
+        if !substituted.is_empty() {
+            substituted.resize(ids.len(), false);
+        }
         events.retain(|&(slot, _)| (slot as usize) < ids.len());
         Self {
             epoch,

@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Config, Engine, Grant, JobRequest, SessionId};
+use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, SessionId};
 use hotset_store::catalog::Builder;
+use hotset_store::package::Shelf;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
 
@@ -119,6 +120,14 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
         packages: None,
         package_bytes: hotset_engine::PACKAGE_BYTES,
     }
+}
+
+/// Where a job's packages lie, with what lies there.
+pub fn packaging(opened: &Opened, place: &str) -> Packaging {
+    let shelf = Shelf::open(place, &BTreeMap::new(), opened.into(), "job").unwrap();
+    let scan = shelf.scan(&mut |_| {}).unwrap();
+    let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
+    Packaging { shelf: Arc::new(shelf), found, keep: true }
 }
 
 /// One reader: a session, the segments it has mapped, and what it expects to find in them.
