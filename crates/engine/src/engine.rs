@@ -116,6 +116,12 @@ impl Engine {
         Some(state.datasets[state.jobs[&serial].dataset as usize].name.clone())
     }
 
+    /// Where an opened dataset lies.
+    pub fn place(&self, dataset: &str) -> Result<String> {
+        let state = self.shared.lock();
+        Ok(state.datasets[state.dataset(dataset)? as usize].place.clone())
+    }
+
     /// The catalog of an opened dataset.
     pub fn catalog(&self, dataset: &str) -> Result<Arc<Catalog>> {
         let state = self.shared.lock();

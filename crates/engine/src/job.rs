@@ -252,7 +252,9 @@ impl Job {
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks = self.grant.remarks.clone();
         if self.request.packages.is_none() && self.policy.takes_packages() && self.mind.is_some() {
-            remarks.push("no packages, so the whole cache is for hard samples: `packages=` names a place".into());
+            remarks.push(
+                "no packages, so the whole cache is for hard samples: `packages=` names a place".into(),
+            );
         }
         remarks.extend(self.press.as_ref().and_then(|press| press.failed()));
         remarks

@@ -17,7 +17,7 @@ use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
 use crate::mind::Mind;
-use crate::press::{Packaging, Press};
+use crate::press::{Place, Press};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -55,7 +55,7 @@ fn check_pair(
 
 /// Why a job that names a place for packages has none.
 fn no_packages(request: &JobRequest, entry: &policy::Entry, policy: &dyn Policy, capacity: u64) -> String {
-    let why = if !policy.takes_packages() {
+    if !policy.takes_packages() {
         format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
     } else if capacity < 8 * request.package_bytes {
         format!(
@@ -65,8 +65,7 @@ fn no_packages(request: &JobRequest, entry: &policy::Entry, policy: &dyn Policy,
         )
     } else {
         "the strategy needs no losses, so nothing tells easy samples from hard ones".into()
-    };
-    format!("`packages` are off: {why}")
+    }
 }
 
 fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
@@ -79,7 +78,7 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Packaging>,
+        packaging: Option<Place>,
     ) -> Result<JobGrant> {
         self.open(session, request, packaging, None)
     }
@@ -90,7 +89,7 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Packaging>,
+        packaging: Option<Place>,
         snapshot: &Snapshot,
     ) -> Result<JobGrant> {
         self.open(session, request, packaging, Some(snapshot))
@@ -100,7 +99,7 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Packaging>,
+        packaging: Option<Place>,
         snapshot: Option<&Snapshot>,
     ) -> Result<JobGrant> {
         let mut state = self.shared.lock();
@@ -116,6 +115,10 @@ impl Engine {
             job.over = false;
             return Ok(job.grant.clone());
         }
+        let (packaging, unusable) = match packaging.transpose() {
+            Ok(packaging) => (packaging, None),
+            Err(why) => (None, Some(why)),
+        };
         let dataset = state.dataset(&request.dataset)?;
         let catalog = Arc::clone(&state.datasets[dataset as usize].catalog);
         let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
@@ -161,7 +164,8 @@ impl Engine {
         let packs = planner.as_ref().is_some_and(run::Planner::packs);
         let mut remarks = Vec::new();
         if request.packages.is_some() && !packs {
-            remarks.push(no_packages(&request, entry, &*policy, granted));
+            let why = unusable.unwrap_or_else(|| no_packages(&request, entry, &*policy, granted));
+            remarks.push(format!("`packages` are off: {why}"));
         }
         let grant = JobGrant {
             strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
@@ -181,8 +185,10 @@ impl Engine {
             let adapts = planner.strategy().adapts();
             Arc::new(Mind::new(planner, adapts))
         });
-        job.packages_held =
-            packaging.iter().flat_map(|packaging| packaging.found.iter().map(|(number, _)| *number)).collect();
+        job.packages_held = packaging
+            .iter()
+            .flat_map(|packaging| packaging.found.iter().map(|(number, _)| *number))
+            .collect();
         job.press = packaging
             .filter(|_| packs)
             .map(|packaging| Arc::new(Press::new(&packaging, &state.datasets[dataset as usize].name)));

@@ -32,7 +32,7 @@ pub use config::{Config, JobGrant, JobRequest, PACKAGE_BYTES};
 pub use engine::{Engine, SessionId};
 pub use job::Cut;
 pub use memory::machine_memory;
-pub use press::Packaging;
+pub use press::{Packaging, Place};
 pub use reports::Trained;
 pub use snapshot::{ScheduleSnapshot, Snapshot};
 pub use stats::{EngineStats, JobStats, PackageStats};

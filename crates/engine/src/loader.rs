@@ -68,8 +68,7 @@ impl State {
             // Without room it is read when it is asked for.
             let Some(key) = self.create(dataset, id, None)? else { break };
             let waiters = Vec::new();
-            let pending =
-                Pending { ticket, payer, waiters, urgent: false, load: Some(ticket), cause: None };
+            let pending = Pending { ticket, payer, waiters, urgent: false, load: Some(ticket), cause: None };
             self.pending.insert(key, pending);
             objects.push((id, key));
         }
@@ -122,7 +121,12 @@ impl State {
             }
             if let Some(damage) = &loaded.damage {
                 counters.packages_lost += 1;
-                tracing::warn!(job = job.request.job, package = load.package, damage, "a package was dropped");
+                tracing::warn!(
+                    job = job.request.job,
+                    package = load.package,
+                    damage,
+                    "a package was dropped"
+                );
                 if let Some(mind) = &job.mind {
                     mind.lost(load.package);
                 }

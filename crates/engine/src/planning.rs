@@ -96,8 +96,10 @@ impl State {
             .filter_map(|(_, event)| if let Event::Load(package) = event { Some(*package) } else { None })
             .collect();
         let held = job.packages_held.clone();
-        let dead: Vec<u32> =
-            held.into_iter().filter(|&package| packages.is_dead(package) && !read.contains(&package)).collect();
+        let dead: Vec<u32> = held
+            .into_iter()
+            .filter(|&package| packages.is_dead(package) && !read.contains(&package))
+            .collect();
         job.packages_held = packages.living().chain(read).collect();
         dead
     }

@@ -44,6 +44,9 @@ pub struct Packaging {
     pub keep: bool,
 }
 
+/// A place for packages, or why it cannot be used.
+pub type Place = std::result::Result<Packaging, String>;
+
 /// A sample that has come.
 enum Incoming {
     /// It passes: a lease on its object is held until it is copied.
@@ -243,7 +246,13 @@ impl State {
 }
 
 /// Begins to pack what was chosen with the plan of `epoch`.
-pub(crate) fn begin(shared: &Arc<Shared>, state: &State, serial: u64, epoch: u64, packing: Vec<(u32, Vec<Id>)>) {
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    state: &State,
+    serial: u64,
+    epoch: u64,
+    packing: Vec<(u32, Vec<Id>)>,
+) {
     let Some(job) = state.jobs.get(&serial) else { return };
     let (Some(press), Some(mind)) = (job.press.clone(), job.mind.clone()) else { return };
     let Some(schedule) = job.schedules.get(&epoch) else { return };
@@ -281,7 +290,9 @@ pub(crate) fn begin(shared: &Arc<Shared>, state: &State, serial: u64, epoch: u64
     drop(desk);
     let (own, thread) = (Arc::clone(shared), std::thread::Builder::new().name("hotset-pack".into()));
     let worker = Arc::clone(&press);
-    if let Err(error) = thread.spawn(move || Packer { shared: own, serial, press: worker, mind, catalog }.run()) {
+    if let Err(error) =
+        thread.spawn(move || Packer { shared: own, serial, press: worker, mind, catalog }.run())
+    {
         tracing::warn!(%error, "cannot start a packer: nothing is packed");
         press.desk().failed = Some(error.to_string());
     }
@@ -375,7 +386,8 @@ impl Packer {
         let nothing_passes = due && sheet.due == 0;
         if sheet.draft.is_none() {
             let samples: Vec<(Id, u64)> = sheet.ids.iter().map(|&id| (id, self.catalog.size(id))).collect();
-            let draft = Draft::new(&self.press.identity, number, &samples).map_err(|error| error.to_string())?;
+            let draft =
+                Draft::new(&self.press.identity, number, &samples).map_err(|error| error.to_string())?;
             sheet.draft = Some(draft);
         }
         let Some(draft) = &mut sheet.draft else { return Ok(None) };
@@ -488,7 +500,8 @@ impl Packer {
         let Some(dataset) = state.jobs.get(&self.serial).map(|job| job.dataset) else { return };
         let mut passing = Vec::new();
         for id in wanted {
-            let ready = state.object(dataset, id).filter(|&key| state.objects[key as usize].fill == Fill::Ready);
+            let ready =
+                state.object(dataset, id).filter(|&key| state.objects[key as usize].fill == Fill::Ready);
             match ready {
                 Some(key) => {
                     let object = &mut state.objects[key as usize];
@@ -522,7 +535,10 @@ impl Engine {
         let mut desk = press.desk();
         while !desk.sheets.is_empty() || desk.running {
             if began.elapsed() >= wait {
-                return Err(Error::unavailable(format!("{} packages are not written yet", desk.sheets.len())));
+                return Err(Error::unavailable(format!(
+                    "{} packages are not written yet",
+                    desk.sheets.len()
+                )));
             }
             let (back, _) = press.bell.wait_timeout(desk, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             desk = back;

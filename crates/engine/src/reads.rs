@@ -6,8 +6,8 @@
 //! in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
 //! anything again, so this is the one budget there is. Whoever gives up waiting before hears the last cause.
 
-use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id};

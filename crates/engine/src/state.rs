@@ -204,10 +204,8 @@ impl State {
         spill: Option<u32>,
     ) -> Result<Option<u32>> {
         let Some(key) = self.create(dataset, id, spill)? else { return Ok(None) };
-        self.pending.insert(
-            key,
-            Pending { ticket: 0, payer, waiters: Vec::new(), urgent, load: None, cause: None },
-        );
+        self.pending
+            .insert(key, Pending { ticket: 0, payer, waiters: Vec::new(), urgent, load: None, cause: None });
         self.enqueue(key, urgent);
         Ok(Some(key))
     }
@@ -217,11 +215,7 @@ impl State {
         let ticket = self.next_serial();
         let Some(pending) = self.pending.get_mut(&key) else { return };
         (pending.ticket, pending.urgent, pending.load) = (ticket, urgent, None);
-        if urgent {
-            self.urgent.push_back((ticket, key))
-        } else {
-            self.ahead.push_back((ticket, key))
-        }
+        if urgent { self.urgent.push_back((ticket, key)) } else { self.ahead.push_back((ticket, key)) }
     }
 
     /// Makes an object for a sample, whose bytes of before are let go of. `None` when the arena has no room.

@@ -102,7 +102,7 @@ fn accuracy(epoch: u64) -> f64 {
 
 fn live(engine: &Engine, opened: &Opened, request: JobRequest) -> Vec<Counted> {
     let mut reader = Reader::new(engine, opened);
-    let packaging = request.packages.as_deref().map(|place| packaging(opened, place));
+    let packaging = request.packages.as_deref().map(|place| Ok(packaging(opened, place)));
     engine.open_job(reader.session, request, packaging).unwrap();
     let mut seen = Vec::new();
     for epoch in 0..EPOCHS {

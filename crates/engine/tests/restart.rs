@@ -108,6 +108,7 @@ fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
     }
     let engine = engine();
     let main = Reader::new(&engine, &opened);
-    let error = engine.restore_job(main.session, request(&opened, "30%", "lru"), None, &snapshot).unwrap_err();
+    let error =
+        engine.restore_job(main.session, request(&opened, "30%", "lru"), None, &snapshot).unwrap_err();
     assert!(error.message.contains("other settings"), "{error}");
 }

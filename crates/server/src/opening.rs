@@ -1,9 +1,11 @@
 //! A job as a client asks for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hotset_core::{Error, Result};
-use hotset_engine::{JobRequest, PACKAGE_BYTES};
+use hotset_engine::{Engine, JobRequest, PACKAGE_BYTES, Packaging, Place};
+use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
 /// See the module's head.
@@ -16,6 +18,30 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
+    /// The place of its packages, with what lies there; what an earlier server left unfinished is removed.
+    pub(crate) fn packaging(&self, engine: &Engine) -> Result<Option<Place>> {
+        let Some(place) = self.request.packages.as_deref().filter(|_| self.request.strategy.is_some()) else {
+            return Ok(None);
+        };
+        let dataset =
+            Dataset { place: &engine.place(&self.request.dataset)?, identity: &self.request.dataset };
+        if package::inside(dataset.place, place) {
+            return Err(Error::invalid(format!(
+                "packages at `{place}` would be listed with the dataset `{}`: give `packages=` a directory or prefix \
+                 outside of it, beside it for example",
+                dataset.place
+            )));
+        }
+        let opened =
+            Shelf::open(place, &self.package_options, dataset, &self.request.job).and_then(|shelf| {
+                shelf.sweep()?;
+                let scan = shelf.scan(&mut |_| {})?;
+                let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
+                Ok(Packaging { shelf: Arc::new(shelf), found, keep: self.lasting })
+            });
+        Ok(Some(opened.map_err(|error| error.message)))
+    }
+
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {
         let some = |text: String| (!text.is_empty()).then_some(text);
         let request = JobRequest {

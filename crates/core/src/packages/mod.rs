@@ -64,8 +64,7 @@ impl Packages {
             self.packages[was as usize].members.retain(|&id| of[id as usize] == was);
         }
         let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
-        self.packages[number as usize] =
-            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes };
+        self.packages[number as usize] = Package { members: ids.to_vec(), packed: ids.len() as u32, bytes };
     }
 
     /// The number after that of the last package.

@@ -156,7 +156,9 @@ mod tests {
 
     fn packed(keys: &Keys) -> (Packer, Packages) {
         let (packer, mut packages) = (Packer::new(10_000, 80_000, 3).unwrap(), Packages::new(SAMPLES));
-        for ids in packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default()) {
+        for ids in
+            packer.choose(1, &packages, keys, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default())
+        {
             packages.add(&ids, &vec![100u64; SAMPLES]);
         }
         (packer, packages)
@@ -175,8 +177,14 @@ mod tests {
         let (packer, packages) = packed(&rising());
         // Everything that was hard is easy now, and the other way round.
         let turned = keys((0..SAMPLES).map(|id| (SAMPLES - id) as f32).collect());
-        let packing =
-            packer.choose(2, &packages, &turned, &vec![100u64; SAMPLES], &plan(&[], &[3_990, 3_991, 5]), &Bits::default());
+        let packing = packer.choose(
+            2,
+            &packages,
+            &turned,
+            &vec![100u64; SAMPLES],
+            &plan(&[], &[3_990, 3_991, 5]),
+            &Bits::default(),
+        );
         let mut first: Vec<Id> = packing[0][..2].to_vec();
         first.sort_unstable();
         assert_eq!(first, [3_990, 3_991], "5 lies in a package already");
@@ -191,7 +199,9 @@ mod tests {
         let mut values: Vec<f32> = (0..SAMPLES).map(|id| id as f32).collect();
         worst[..60].iter().chain(&worse[..40]).for_each(|&id| values[id as usize] = 1e6);
         let high = keys(values);
-        let ids = packer.choose(2, &packages, &high, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default()).concat();
+        let ids = packer
+            .choose(2, &packages, &high, &vec![100u64; SAMPLES], &plan(&[], &[]), &Bits::default())
+            .concat();
         let place = |id: Id| ids.iter().position(|other| *other == id);
         let (first, second) = (place(worst[99]), place(worse[99]));
         assert!(first.is_some() && second.is_some() && first < second);
@@ -201,8 +211,14 @@ mod tests {
     fn whoever_the_plan_serves_is_packed_in_its_order_and_the_others_after() {
         let packer = Packer::new(10_000, 80_000, 3).unwrap();
         let order = [900, 17, 2_500, 3];
-        let packing =
-            packer.choose(1, &Packages::new(SAMPLES), &rising(), &vec![100u64; SAMPLES], &plan(&order, &[]), &Bits::default());
+        let packing = packer.choose(
+            1,
+            &Packages::new(SAMPLES),
+            &rising(),
+            &vec![100u64; SAMPLES],
+            &plan(&order, &[]),
+            &Bits::default(),
+        );
         assert_eq!(packing[0][..4], order);
         assert_eq!(packing.concat().len(), 3_200);
     }
@@ -213,6 +229,8 @@ mod tests {
         let sizes = vec![LARGE; 10];
         let keys = Keys::new(vec![1.0; 10], &Ranking::of(&[1.0; 10], 0, 0), &sizes, LARGE * 8);
         let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
-        assert!(packer.choose(1, &Packages::new(10), &keys, &sizes, &plan(&[], &[]), &Bits::default()).is_empty());
+        assert!(
+            packer.choose(1, &Packages::new(10), &keys, &sizes, &plan(&[], &[]), &Bits::default()).is_empty()
+        );
     }
 }

@@ -17,18 +17,23 @@ pub(crate) fn snapshot() -> Snapshot {
             seed: 7,
             prefetch: true,
             pad: false,
+            strategy_settings: BTreeMap::from([("fraction".into(), "0.5".into())]),
+            policy_settings: BTreeMap::new(),
+            epochs: Some(90),
+            packages: Some("/packages".into()),
+            package_bytes: 1 << 20,
         },
         samples: 4,
-        residents: vec![3, 1],
-        scores: vec![0.5, f32::MAX, 0.0, 2.0],
-        schedules: vec![ScheduleSnapshot {
-            epoch: 2,
-            world: 2,
-            ids: vec![0, 1, 2, 3],
-            states: vec![1, 2, 4],
-        }],
+        policy: vec![3, 1],
+        planner: Saved {
+            table: vec![1, 2, 3],
+            strategy: vec![4],
+            last: Some((3, 2, vec![1])),
+            closed: Some(1),
+        },
+        schedules: vec![ScheduleSnapshot { plan: vec![5, 6], package: Some(9), states: vec![1, 2, 4] }],
+        cuts: BTreeMap::from([(2, Cut { rank_len: 2, world: 2 })]),
         begun: BTreeMap::from([(0, 2), (1, 1)]),
-        last: Some((3, 2, vec![1])),
     }
 }
 
@@ -37,7 +42,7 @@ fn what_is_written_is_read() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("job.state");
     assert!(read(&path).unwrap().is_none());
-    write(&path, &snapshot(), "20%", true).unwrap();
+    write(&path, &snapshot(), true).unwrap();
     let state = read(&path).unwrap().unwrap();
     assert!(state.lasting);
     assert_eq!(decode(state).unwrap(), snapshot());
@@ -49,7 +54,7 @@ proptest! {
     fn a_damaged_file_is_refused_and_never_believed(cut in 0usize..200, flip in 0usize..200, bit in 0u8..8) {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("job.state");
-        write(&path, &snapshot(), "20%", false).unwrap();
+        write(&path, &snapshot(), false).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let mut flipped = whole.clone();
         let at = flip % whole.len();

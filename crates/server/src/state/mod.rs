@@ -85,43 +85,46 @@ impl States {
         opening: Opening,
         put: Option<&[u8]>,
     ) -> Result<JobGrant> {
-        let Opening { request, lasting, .. } = opening;
         if let Some(put) = put
-            && !engine.has_job(&request.job)
+            && !engine.has_job(&opening.request.job)
         {
-            return self.go_on(engine, session, request, lasting, put);
+            return self.go_on(engine, session, opening, put);
         }
-        let (Some(directory), true) = (&self.directory, request.strategy.is_some()) else {
-            return engine.open_job(session, request);
+        let (Some(directory), true) = (&self.directory, opening.request.strategy.is_some()) else {
+            let packaging =
+                if engine.has_job(&opening.request.job) { None } else { opening.packaging(engine)? };
+            return engine.open_job(session, opening.request, packaging);
         };
-        let keeper = self.keep(directory, &request.job, lasting);
+        let Opening { request, lasting, .. } = &opening;
+        let keeper = self.keep(directory, &request.job, *lasting);
         let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
         if engine.has_job(&request.job) {
-            return engine.open_job(session, request);
+            return engine.open_job(session, opening.request, None);
         }
-        let state = match keeper.load(&request) {
+        let packaging = opening.packaging(engine)?;
+        let state = match keeper.load(request) {
             Ok(Some(state)) => state,
-            Ok(None) => return engine.open_job(session, request),
+            Ok(None) => return engine.open_job(session, opening.request, packaging),
             Err(error) => {
                 keeper.set_aside(&error.message);
-                return engine.open_job(session, request);
+                return engine.open_job(session, opening.request, packaging);
             }
         };
         let samples = engine.catalog(&request.dataset)?.len();
         let fitting = file::decode(state).and_then(|snapshot| {
-            snapshot.fits(&request, samples)?;
+            snapshot.fits(request, samples)?;
             Ok(snapshot)
         });
         let snapshot = match fitting {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 keeper.set_aside(&error.message);
-                return engine.open_job(session, request);
+                return engine.open_job(session, opening.request, packaging);
             }
         };
         // What fails from here on, such as memory that cannot be had, is no fault of the state's.
         let job = request.job.clone();
-        let grant = engine.restore_job(session, request, &snapshot)?;
+        let grant = engine.restore_job(session, opening.request, packaging, &snapshot)?;
         keeper.written = snapshot.begun.values().max().copied();
         keeper.replay(engine);
         tracing::info!(job, epoch = keeper.written, "job restored");
@@ -144,15 +147,16 @@ impl States {
         &self,
         engine: &Engine,
         session: SessionId,
-        request: JobRequest,
-        lasting: bool,
+        opening: Opening,
         put: &[u8],
     ) -> Result<JobGrant> {
         let mut snapshot = file::decode(file::parse(put)?)?;
-        snapshot.adapt_to(&request)?;
+        snapshot.adapt_to(&opening.request)?;
+        let packaging = opening.packaging(engine)?;
+        let Opening { request, lasting, .. } = opening;
         let keeper = self.directory.as_ref().map(|directory| self.keep(directory, &request.job, lasting));
         let mut keeper = keeper.as_ref().map(|keeper| keeper.lock().unwrap_or_else(PoisonError::into_inner));
-        let grant = engine.restore_job(session, request, &snapshot)?;
+        let grant = engine.restore_job(session, request, packaging, &snapshot)?;
         if let Some(keeper) = &mut keeper {
             keeper.drop_files();
             keeper.write(&snapshot);

@@ -135,6 +135,7 @@ pub fn get(count: u64) -> GetBatch {
         rank: 0,
         indices: (0..count).collect(),
         wait_ms: u64::try_from(WAIT.as_millis()).unwrap(),
+        ..GetBatch::default()
     }
 }
 
