@@ -64,7 +64,10 @@ fn no_packages(request: &JobRequest, entry: &policy::Entry, policy: &dyn Policy,
             human(capacity)
         )
     } else {
-        "the strategy needs no losses, so nothing tells easy samples from hard ones".into()
+        format!(
+            "strategy `{}` serves nothing from them as it is set",
+            request.strategy.as_deref().unwrap_or_default()
+        )
     }
 }
 

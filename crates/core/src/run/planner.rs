@@ -77,7 +77,8 @@ impl Planner {
         });
         let packer = config
             .package
-            .filter(|_| packs && strategy.needs_losses())
+            // Plans look at residents on account of packages, or make nothing of them.
+            .filter(|_| packs && strategy.looks_at_residents(true) && !strategy.looks_at_residents(false))
             .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
         Self {
             packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
@@ -104,8 +105,8 @@ impl Planner {
     }
 
     /// Whether packages are made. They are not without a place for them, with a policy that has no region
-    /// for them, with a strategy that needs no losses, and where two of them are more than a quarter of the
-    /// cache.
+    /// for them, with a strategy that serves nothing from them, and where two of them are more than a quarter of
+    /// the cache.
     pub fn packs(&self) -> bool {
         self.packer.is_some()
     }
