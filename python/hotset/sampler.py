@@ -142,6 +142,12 @@ class Sampler(DistributedSampler[int]):
     def _plan(self) -> tuple[int, Plan]:
         """The plan of the epoch that was set, and where in it to start."""
         self.rank, self.num_replicas = self._source.ranks()
+        samples = self._source.catalog.samples
+        if samples < self.num_replicas and not self.pad:
+            raise InvalidError(
+                f"{samples} samples are not enough for {self.num_replicas} ranks; start fewer ranks, "
+                "or repeat samples with `pad=True`"
+            )
         start = self._start // self.num_replicas
         if self._planned is None or self._planned[:2] != (self.epoch, start):
             self._planned = self.epoch, start, self._source.plan(self.epoch, start)
