@@ -112,10 +112,12 @@ help: ## Show this list
 	fi
 	@touch $@
 
-.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt requirements/s3.txt
+.venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt requirements/s3.txt \
+		requirements/frameworks.txt
 	@echo "installing what build and tests need"
 	@$(INSTALL) -r requirements/build.txt -r requirements/test.txt
 	@$(INSTALL) --no-deps -r requirements/s3.txt
+	@$(INSTALL) --no-deps -r requirements/frameworks.txt
 	@touch $@
 
 .venv/.demo .venv/.bench: .venv/.%: requirements/%.txt requirements/test.txt .venv/.requirements

@@ -201,6 +201,8 @@ class _Progress:
         source = self._dataset.source
         ids = list(source.reevaluation(number))
         if ids:
+            # What `sampler.reevaluate` does, with pixels that are decoded already.
+            self._sampler.flush()
             feed.read(self._dataset, ids)
             losses, _ = self._losses(torch.tensor(ids, device=self._pixels.labels.device))
             source.reevaluated(number, ids, losses.tolist())

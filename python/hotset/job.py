@@ -1,7 +1,8 @@
 """What jobs are called.
 
 A job is one training run on one dataset. Everybody who belongs to it must say the same name, and nobody else:
-the user's `job=`, else what the ranks of one launch have in common, else a random name of this process. The
+the user's `job=`, else what the ranks of one launch have in common, else the name of the process that started
+this one as a rank of its own, else a random name of this process. The
 name of a dataset's own job adds the dataset's folder and a number in order of creation, so that two datasets
 of one run differ and the ranks, which make theirs in the same order, agree. Names are made once, by the
 process that makes the dataset, and travel with it to loader workers.
@@ -16,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from .errors import InvalidError
-from .settings import Settings
+from .settings import Settings, hand_down
 
 _LONGEST = 128
 
@@ -65,7 +66,11 @@ def run_name(job: str | None, settings: Settings) -> str:
         return job
     if settings.launch is not None:
         return f"launch-{short_hash(settings.launch)}"
-    return f"process-{_own_token()}"
+    if settings.run is not None:
+        return settings.run
+    run = f"process-{_own_token()}"
+    hand_down(run)
+    return run
 
 
 def _own_token() -> str:

@@ -21,8 +21,10 @@ from torch.utils.data import DistributedSampler
 
 from . import _core
 from .dataset import Dataset
+from .divided import judge_callers
 from .epoch import Epoch
 from .errors import InvalidError
+from .informed import Informed
 from .losses import judge_loss, judged_ids, quoted
 from .reports import Reports
 from .slots import Slots
@@ -33,7 +35,7 @@ _log = logging.getLogger(__name__)
 _LAST_EPOCH = (1 << 22) - 1
 
 
-class Sampler(DistributedSampler[int]):
+class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `dataset` is one of ours
     """Plans the epochs of `dataset`.
 
     - `strategy`: what is trained; `hotset strategies` lists them. `settings`: its own, by name, such as
@@ -88,6 +90,8 @@ class Sampler(DistributedSampler[int]):
         self.epoch = 0
         self._fresh = True
         """Whether `epoch` was set and not yet iterated."""
+        self._loaded = False
+        """Whether it was set by a state that nobody has gone on from."""
         self._asked = 0
         """What `set_epoch` was told last."""
         self._warned = False
@@ -140,7 +144,7 @@ class Sampler(DistributedSampler[int]):
         if not 0 <= epoch <= _LAST_EPOCH:
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
         if epoch != self.epoch:
-            self._start = 0
+            self._start, self._loaded = 0, False
         self.epoch = self._asked = epoch
         self._fresh = True
 
@@ -157,16 +161,23 @@ class Sampler(DistributedSampler[int]):
                     "`set_epoch` was not called before an epoch; counting epochs from here: %d", following
                 )
             self.set_epoch(following)
+        judge_callers(self._source.ranks()[1])
         # The losses of the epoch before belong to it, and may be what this one is planned from.
         self._reports.flush()
         start, plan = self._plan()
-        self._fresh, self._start, self._planned = False, 0, None
+        self._fresh, self._loaded, self._start, self._planned = False, False, 0, None
         self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
         return self._running
 
     def _plan(self) -> tuple[int, Plan]:
         """The plan of the epoch that was set, and where in it to start."""
         self.rank, self.num_replicas = self._source.ranks()
+        samples = self._source.catalog.samples
+        if samples < self.num_replicas and not self.pad:
+            raise InvalidError(
+                f"{samples} samples are not enough for {self.num_replicas} ranks; start fewer ranks, "
+                "or repeat samples with `pad=True`"
+            )
         start = self._start // self.num_replicas
         if self._planned is None or self._planned[:2] != (self.epoch, start):
             self._planned = self.epoch, start, self._source.plan(self.epoch, start)
@@ -243,26 +254,20 @@ class Sampler(DistributedSampler[int]):
         trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
         """
         running = self._running
-        world = self._source.ranks()[1]
         if trained is not None:
             if trained < 0:
                 raise InvalidError(f"`trained={trained}`: a number of samples is needed")
             position = trained
-        elif running is None or self._fresh:
-            position = self._start // world
+        elif running is None or running.number != self.epoch or self._loaded:
+            # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+            return self._state(self._start // self._source.ranks()[1])
         else:
             position = running.trained if running.reported else running.handed
         return self._state(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from `state` at the next iteration, with this number of ranks and workers or another."""
-        catalog = self._source.catalog
-        if state["dataset"] != catalog.dataset:
-            raise InvalidError(
-                f"the state is of the dataset `{state['dataset']}` of {state['samples']} samples, this "
-                f"sampler's is `{catalog.dataset}` of {catalog.samples}; open the files it was saved with, "
-                "or start afresh"
-            )
+        self._judge_dataset(state)
         for name, own in (("seed", self.seed), ("strategy", self.strategy), ("pad", self.pad)):
             if state[name] != own:
                 raise InvalidError(
@@ -274,13 +279,14 @@ class Sampler(DistributedSampler[int]):
             raise InvalidError(
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
-        self.epoch, self._start, self._fresh = epoch, position * world, True
+        self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
 
     def _state(self, position: int) -> dict[str, Any]:
-        catalog = self._source.catalog
+        catalog, running = self._source.catalog, self._running
         return {
             "epoch": self.epoch,
             "position": position,
+            "left": running is None or running.number != self.epoch or position < len(running),
             "world": self._source.ranks()[1],
             "seed": self.seed,
             "strategy": self.strategy,
@@ -291,16 +297,14 @@ class Sampler(DistributedSampler[int]):
 
     def _drawn(self, position: int | None) -> dict[str, Any]:
         """The state of an iterator that drew up to `position`, or nothing yet."""
-        if position is None or self._running is None:
-            return {**self.state_dict(), "left": True}
-        return {**self._state(position), "left": position < len(self._running)}
+        return self.state_dict() if position is None else self._state(position)
 
     def _load_drawn(self, state: dict[str, Any]) -> bool:
         """Goes on where an iterator stood; whether nothing was left of its epoch, so that the next is due."""
         self.load_state_dict(state)
         if state["left"]:
             return False
-        self.epoch, self._start = self.epoch + 1, 0
+        self.epoch, self._start, self._loaded = self.epoch + 1, 0, False
         return True
 
 

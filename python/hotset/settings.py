@@ -7,6 +7,7 @@
 | `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | for a private server; see `hotset serve --help` |
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
+| `LOCAL_RANK`, `HOTSET_RUN` | the run of the process that started this one as a rank, where no launcher did |
 | `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_RUN_ID` | what all processes of one launch have in common |
 """
 
@@ -41,6 +42,8 @@ class Settings:
     """How many ranks the launcher started."""
     launch: str | None
     """What the ranks of one launch have in common, where there was a launcher."""
+    run: str | None = None
+    """The run of the process that started this one as a rank of its own."""
 
     @classmethod
     def read(cls) -> Settings:
@@ -57,7 +60,13 @@ class Settings:
             rank=rank,
             world=world,
             launch=None if rank is None else "\n".join(os.environ.get(name, "") for name in shared),
+            run=os.environ.get("HOTSET_RUN") if "LOCAL_RANK" in os.environ and rank is None else None,
         )
+
+
+def hand_down(run: str) -> None:
+    """Lets processes that this one starts as its ranks, as Lightning does, know what run they belong to."""
+    os.environ["HOTSET_RUN"] = run
 
 
 def environment_of_server() -> dict[str, str]:

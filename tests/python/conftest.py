@@ -11,7 +11,10 @@ import hotset.server
 import pytest
 from processes import Server, naming, until
 
-_CLEARED = ("HOTSET", "HOTSET_SERVER", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_CLEARED = (
+    *("HOTSET", "HOTSET_SERVER", "HOTSET_RUN"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,79 @@
+"""Hotset with Accelerate: `hotset.accelerate.Hook(accelerator, sampler)`.
+
+`accelerator.prepare` divides a loader's batches among processes, whatever sampler it has. Hotset's ranks are
+divided already, by a plan of equal parts, so `Hook.prepare` makes the same kind of loader, which moves
+batches to the device and tells Accelerate about the end of an epoch, without dividing once more. The Trainer
+of `transformers` trains through Accelerate: return `hook.prepare(loader)` from its `get_train_dataloader`.
+
+The hook is registered for checkpoints: `accelerator.save_state` and `load_state` keep the sampler's place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from .errors import InvalidError
+from .measured import measured
+from .sampler import Sampler
+
+
+class Hook:
+    """Prepares the loader of a sampler, keeps its place in checkpoints, and logs its counters."""
+
+    def __init__(self, accelerator: Any, sampler: Sampler) -> None:
+        self.accelerator = accelerator
+        self.sampler = sampler
+        self._prepared: Any = None
+        accelerator.register_for_checkpointing(self)
+
+    def prepare(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        """`loader` as Accelerate wants it, each rank with its own part of the plan."""
+        from accelerate.data_loader import prepare_data_loader
+
+        inner = getattr(loader.batch_sampler, "sampler", None)
+        if self.sampler not in (loader.sampler, inner):
+            raise InvalidError(
+                "the loader's `sampler=` is not the one this hook was made for; give the loader of the "
+                "training to `prepare`, and others to `accelerator.prepare`"
+            )
+        accelerator = self.accelerator
+        prepared: Any = prepare_data_loader(
+            loader,
+            accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=accelerator.device_placement,
+            rng_types=None,
+            use_stateful_dataloader=accelerator.use_stateful_dataloader,
+            non_blocking=accelerator.non_blocking,
+        )
+        # Accelerate looks for this before it wraps anything, and then only remembers the loader.
+        prepared._is_accelerate_prepared = True
+        prepared.iteration = self.sampler.epoch
+        self._prepared = prepared
+        known: DataLoader[Any] = accelerator.prepare_data_loader(prepared)
+        return known
+
+    def end_epoch(self, *, accuracy: float | None = None, step: int | None = None) -> dict[str, float]:
+        """Logs what the server counted in this epoch, with each rank's wait, and returns it."""
+        self.sampler.flush()
+        values = measured(self.sampler.dataset.stats(), self.sampler.epoch)
+        self.accelerator.log(values, step=step)
+        if accuracy is not None:
+            self.sampler.end_epoch(accuracy=accuracy)
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands, for `accelerator.save_state`."""
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from there."""
+        self.sampler.load_state_dict(state)
+        if not state["left"]:
+            self.sampler.set_epoch(int(state["epoch"]) + 1)
+        if self._prepared is not None:
+            # A prepared loader counts epochs itself, from 0, and says so to its sampler.
+            self._prepared.iteration = self.sampler.epoch

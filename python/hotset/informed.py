@@ -1,0 +1,112 @@
+"""What a strategy is told and asked beside losses: the part of `Sampler` that most trainings never call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .dataset import Dataset
+from .epoch import Epoch
+from .errors import InvalidError
+from .reevaluation import Loss, losses_of
+from .reports import Reports
+from .source import Source
+
+
+class Informed:
+    """The importance of samples, their re-evaluation, and the accuracy of the model."""
+
+    dataset: Dataset
+    strategy: str
+    epoch: int
+    _source: Source
+    _reports: Reports
+    _running: Epoch | None
+
+    def importance(self) -> torch.Tensor:
+        """The last score of every sample, by id; NaN where none was reported. For the curious."""
+        self._reports.flush()
+        return torch.tensor(self._source.scores(), dtype=torch.float32)
+
+    def reevaluate(
+        self,
+        model: torch.nn.Module,
+        loss: Loss,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        batch_size: int = 256,
+        device: torch.device | str | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> int:
+        """Tells the strategy what the samples it asks for cost the model now; returns how many they were.
+
+        Call it between `set_epoch` and the epoch. Strategies that need no such thing ask for nothing.
+
+        - `model`: put into evaluation mode for it; its mode and all random states are then as before.
+        - `loss`: the loss of each sample, from the model's output and the labels.
+        - `transform`: instead of the dataset's, to leave out what is random in it.
+        - `device`: that of the model's parameters where it is not given.
+        - `collate`: makes inputs and labels of a list of samples; torch's own without it.
+        """
+        self._reports.flush()
+        ids = list(self._source.reevaluation(self.epoch))
+        if ids:
+            losses = losses_of(
+                self.dataset,
+                ids,
+                model,
+                loss,
+                transform=transform,
+                batch_size=batch_size,
+                device=device,
+                collate=collate,
+            )
+            self._source.reevaluated(self.epoch, ids, losses)
+        return len(ids)
+
+    def end_epoch(self, *, accuracy: float) -> None:
+        """Says how good the model was after this epoch, to strategies that want to know (`pads`)."""
+        if not math.isfinite(accuracy):
+            raise InvalidError(
+                f"`accuracy={accuracy}`: a number that grows as the model gets better is needed"
+            )
+        if self._running is None:
+            raise InvalidError("`end_epoch` came before the first epoch")
+        self._reports.flush()
+        self._source.end_epoch(self._running.number, accuracy)
+
+    def importance_state(self) -> dict[str, Any]:
+        """All that the strategy knows of the samples, at most 24 bytes of each: once for a checkpoint.
+
+        A server that is restarted keeps it by itself; this is for going on with another.
+        """
+        self._reports.flush()
+        catalog = self._source.catalog
+        return {
+            "dataset": catalog.dataset,
+            "samples": catalog.samples,
+            "strategy": self.strategy,
+            "importance": self._source.importance(),
+        }
+
+    def load_importance_state(self, state: dict[str, Any]) -> None:
+        """Takes over what `importance_state` gave, before the first epoch."""
+        self._judge_dataset(state)
+        if state["strategy"] != self.strategy:
+            raise InvalidError(
+                f"the state was saved with `strategy={state['strategy']!r}`, this sampler has "
+                f"`strategy={self.strategy!r}`; make the sampler with the same, or start afresh"
+            )
+        self._source.restore(state["importance"])
+
+    def _judge_dataset(self, state: dict[str, Any]) -> None:
+        catalog = self._source.catalog
+        if state["dataset"] != catalog.dataset:
+            raise InvalidError(
+                f"the state is of the dataset `{state['dataset']}` of {state['samples']} samples, this "
+                f"sampler's is `{catalog.dataset}` of {catalog.samples}; open the files it was saved with, "
+                "or start afresh"
+            )

@@ -1,0 +1,82 @@
+"""Hotset in Lightning: `Trainer(callbacks=[hotset.lightning.Callback(sampler)])`.
+
+Lightning leaves a `DistributedSampler` as it is, and calls its `set_epoch`, so that training works without
+this. The callback adds what it cannot know: where the sampler stands goes into checkpoints and comes back, in
+mid-epoch too; the server's counters are logged, with each rank's wait; strategies that ask for it get their
+samples re-evaluated, and the accuracy.
+
+Losses are reported in `training_step`, with `sampler.update(ids, loss)`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .measured import measured
+from .sampler import Sampler
+
+if TYPE_CHECKING:
+    _Base = object
+elif "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
+    from pytorch_lightning import Callback as _Base
+else:
+    from lightning.pytorch import Callback as _Base
+
+
+class Callback(_Base):
+    """Keeps a sampler's place in checkpoints, logs its counters, and tells it what its strategy asks for.
+
+    - `sampler`: that of the training loader.
+    - `loss`: the loss of each sample from the model's output and the labels, for strategies that re-evaluate
+      samples: `functools.partial(F.cross_entropy, reduction="none")`.
+    - `accuracy`: the name of a logged metric that grows as the model gets better, for strategies that ask.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        *,
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        accuracy: str | None = None,
+    ) -> None:
+        self.sampler = sampler
+        self._loss = loss
+        self._accuracy = accuracy
+        self._trainer: Any = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Remembers who trains."""
+        self._trainer = trainer
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Has the samples re-evaluated that the strategy asks for."""
+        if self._loss is not None:
+            self.sampler.reevaluate(pl_module, self._loss, device=pl_module.device)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Logs what the server counted, and each rank's wait."""
+        self.sampler.flush()
+        for name, value in measured(self.sampler.dataset.stats(), self.sampler.epoch).items():
+            pl_module.log(name, value, on_step=False, on_epoch=True, rank_zero_only=False)
+        if self._accuracy is not None and self._accuracy in trainer.callback_metrics:
+            self.sampler.end_epoch(accuracy=float(trainer.callback_metrics[self._accuracy]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands, for a checkpoint."""
+        if self._trainer is None:
+            return {"sampler": self.sampler.state_dict()}
+        progress = self._trainer.fit_loop.epoch_loop.batch_progress
+        state = self.sampler.state_dict()
+        # The loader may leave out an incomplete last batch, which the sampler does not know.
+        return {"sampler": {**state, "left": state["left"] and not progress.is_last_batch}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from a checkpoint. Lightning begins to draw before it says which epoch it is in."""
+        state = state_dict["sampler"]
+        self.sampler.load_state_dict(state)
+        if not state["left"]:
+            self.sampler.set_epoch(int(state["epoch"]) + 1)

@@ -1,0 +1,111 @@
+"""Losses of samples under the model as it is now, for strategies that ask before they plan.
+
+Training must not notice: the model keeps its mode, module by module, and every generator of random numbers
+(torch's on the CPU and on all GPUs, numpy's, Python's) is left as it was found, so that a run that
+re-evaluates draws the same crops as one that does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from .dataset import Dataset
+from .errors import InvalidError
+from .losses import judge_loss
+
+Loss = Callable[[Any, Any], torch.Tensor]
+"""The loss of each sample of a batch, from the model's output and the labels."""
+
+
+def losses_of(
+    dataset: Dataset,
+    ids: Sequence[int],
+    model: nn.Module,
+    loss: Loss,
+    *,
+    transform: Callable[[Any], Any] | None,
+    batch_size: int,
+    device: torch.device | str | None,
+    collate: Callable[[list[Any]], Any] | None,
+) -> list[float]:
+    """The losses of the samples `ids`, in their order."""
+    if batch_size < 1:
+        raise InvalidError(f"`batch_size={batch_size}`: at least 1 is needed")
+    plain = _plain(dataset, transform)
+    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    place = _device(inner) if device is None else torch.device(device)
+    found: list[float] = []
+    with undisturbed(inner), torch.inference_mode():
+        for first in range(0, len(ids), batch_size):
+            some = ids[first : first + batch_size]
+            batch = (collate or default_collate)(plain.__getitems__(some))
+            if not isinstance(batch, list | tuple) or len(batch) != 2:
+                raise InvalidError(
+                    f"a batch to re-evaluate is a `{type(batch).__name__}`, not inputs and labels; give "
+                    "`collate=`, a function that makes a pair of these of a list of samples"
+                )
+            inputs, labels = _moved(batch[0], place), _moved(batch[1], place)
+            losses = loss(inner(inputs), labels)
+            judge_loss(losses, len(some))
+            found += losses.float().tolist()
+    return found
+
+
+@contextlib.contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Puts `model` into evaluation mode for a while; its modes and all random states are then as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    python, torchs = random.getstate(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    # Whoever has not imported numpy draws nothing from it.
+    numpy: Any = sys.modules.get("numpy")
+    numpys = None if numpy is None else numpy.random.get_state()
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        random.setstate(python)
+        torch.set_rng_state(torchs)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+        if numpys is not None:
+            numpy.random.set_state(numpys)
+
+
+def _plain(dataset: Dataset, transform: Callable[[Any], Any] | None) -> Dataset:
+    """`dataset` as pairs without ids, with another transform if one is given."""
+    plain = copy.copy(dataset)
+    plain.with_ids = False
+    if transform is not None:
+        if not hasattr(plain, "transform"):
+            raise InvalidError(
+                f"a `{type(dataset).__name__}` has no `transform` to replace; transform in `collate=` instead"
+            )
+        plain.transform = transform
+    return plain
+
+
+def _device(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {name: _moved(one, device) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(one, device) for one in value)
+    return value

@@ -1,0 +1,123 @@
+"""Accelerate trains through Hotset: nothing is divided twice, and its checkpoints keep the place."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import hotset
+import hotset.accelerate
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from trees import equal_files, planned
+
+SAMPLES, BATCH = 50, 8
+ACCELERATED = Path(__file__).with_name("accelerated.py")
+
+
+def launched(out: Path, place: Path, how: str) -> list[list[dict[str, Any]]]:
+    """The lines of two processes that trained."""
+    out.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        *("--master-addr", "127.0.0.1", "--master-port", port),
+        *(str(ACCELERATED), str(out), str(place), how),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [
+        [json.loads(line) for line in (out / f"{rank}.out").read_text().splitlines()] for rank in range(2)
+    ]
+
+
+def test_two_processes_train_every_sample_once(tmp_path: Path) -> None:
+    ranks = launched(tmp_path / "out", equal_files(tmp_path / "tree", 41, 50), "hook")
+    for epoch in range(2):
+        parts = [
+            [number for line in lines if line.get("epoch") == epoch for number in line.get("ids", ())]
+            for lines in ranks
+        ]
+        assert len(parts[0]) == len(parts[1]) == 20
+        assert len({*parts[0], *parts[1]}) == 40
+    for lines in ranks:
+        ended = [line for line in lines if "measured" in line]
+        assert [line["length"] for line in ended] == [5, 5]
+        assert {"hotset/wait/rank0", "hotset/wait/rank1"} <= set(ended[1]["measured"])
+
+
+def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    for lines in launched(tmp_path / "out", equal_files(tmp_path / "tree", 41, 50), "prepare"):
+        assert len(lines) == 1 and "hotset.accelerate.Hook" in lines[0]["refused"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [3, 7, 9])
+def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers: int, stop: int) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+
+    def made() -> tuple[Accelerator, hotset.Sampler, DataLoader[Any]]:
+        accelerator = Accelerator(cpu=True)
+        train = hotset.Dataset(place, with_ids=True)
+        sampler = hotset.Sampler(train, seed=3)
+        loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=_ids)
+        return accelerator, sampler, hotset.accelerate.Hook(accelerator, sampler).prepare(loader)
+
+    def trained(sampler: hotset.Sampler, loader: DataLoader[Any], epochs: int) -> Iterator[list[int]]:
+        for _ in range(epochs):
+            for ids in loader:
+                sampler.update(ids, torch.ones(len(ids)))
+                yield ids.tolist()
+
+    accelerator, sampler, loader = made()
+    seen = list(islice(trained(sampler, loader, 2), stop))
+    accelerator.save_state(str(tmp_path / "checkpoint"))
+    accelerator, sampler, loader = made()
+    accelerator.load_state(str(tmp_path / "checkpoint"))
+    seen += trained(sampler, loader, 2 if stop < 7 else 1)
+    assert [number for ids in seen for number in ids] == [
+        number for epoch in range(2) for number in planned(SAMPLES, epoch, seed=3)
+    ]
+
+
+def test_gradients_are_accumulated_to_the_end_of_the_epoch(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
+    sampler = hotset.Sampler(train)
+    loader = hotset.accelerate.Hook(accelerator, sampler).prepare(
+        DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
+    )
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    stepped = []
+    for ids in loader:
+        with accelerator.accumulate(model):
+            loss = model(ids[:, None].float()).flatten().square()
+            accelerator.backward(sampler.update(ids, loss).mean())
+            stepped.append(accelerator.sync_gradients)
+    assert stepped == [False, False, False, True, False, False, True]
+    assert train.stats()["epochs"][0]["reported"] == SAMPLES
+
+
+def test_a_loader_of_another_sampler_is_refused(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
+    hook = hotset.accelerate.Hook(accelerator, hotset.Sampler(train))
+    with pytest.raises(hotset.InvalidError, match="not the one this hook was made for"):
+        hook.prepare(DataLoader(train, BATCH))
+
+
+def _ids(batch: list[tuple[bytes, int]]) -> torch.Tensor:
+    return torch.tensor([number for _, number in batch])

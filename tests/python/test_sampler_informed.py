@@ -1,0 +1,156 @@
+"""Re-evaluation, accuracy and importance: what a strategy asks for, and that training does not notice."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import hotset
+import numpy
+import pytest
+import torch
+from hotset.source import SAMPLE_MASK
+from torch import nn
+from trees import content
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> hotset.ImageFolder:
+    """Twenty samples of two classes; a sample is its first byte."""
+    for number in range(20):
+        folder = tmp_path / "tree" / f"class-{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:03d}.jpg").write_bytes(content(f"{number}", 30))
+    return hotset.ImageFolder(tmp_path / "tree", loader=first_byte, transform=shaken, with_ids=True)
+
+
+def first_byte(view: memoryview) -> torch.Tensor:
+    """The least that a model can learn from."""
+    return torch.tensor([float(view[0])])
+
+
+def shaken(sample: torch.Tensor) -> torch.Tensor:
+    """A transform that draws from every generator there is."""
+    return sample + torch.rand(1) + random.random() + numpy.random.rand()
+
+
+class Asking:
+    """Stands in for a strategy that asks: only some do, and not in their first epochs."""
+
+    def __init__(self, sampler: hotset.Sampler, ids: list[int]) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        source: Any = sampler._source
+        source.reevaluation = lambda epoch: ids
+        source.reevaluated = lambda *given: self.told.append(given)
+        source.end_epoch = lambda *given: self.told.append(given)
+
+
+def squared(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss for each sample."""
+    return (output.flatten() - labels.float()).square()
+
+
+def test_the_samples_asked_for_are_evaluated_by_the_model_as_it_is(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train)
+    asking = Asking(sampler, [7, 3, 12])
+    sampler.set_epoch(4)
+    assert sampler.reevaluate(nn.Identity(), squared, transform=lambda sample: sample, batch_size=2) == 3
+    plain = hotset.ImageFolder(train.root, loader=first_byte)
+    expected = [(float(plain[number][0]) - plain[number][1]) ** 2 for number in (7, 3, 12)]
+    assert asking.told == [(4, [7, 3, 12], expected)]
+    assert train.with_ids and train.transform is shaken, "the dataset is as it was"
+
+
+def test_whoever_is_not_asked_evaluates_nothing(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train)
+    asking = Asking(sampler, [])
+
+    def never(*_: object) -> torch.Tensor:
+        raise AssertionError("nothing was asked for")
+
+    assert sampler.reevaluate(nn.Identity(), never) == 0
+    assert asking.told == []
+
+
+def test_modes_and_random_states_are_left_as_they_were(train: hotset.ImageFolder) -> None:
+    model = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    model.train()
+    model[1].eval()
+    sampler = hotset.Sampler(train)
+    Asking(sampler, [0, 1, 2, 3])
+    modes = [module.training for module in model.modules()]
+    running = model[1].running_mean.clone()
+
+    def drawn() -> list[float]:
+        return [float(torch.rand(1)), random.random(), numpy.random.rand()]
+
+    torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
+    expected = drawn()
+    torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
+    seen: list[bool] = []
+
+    def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.is_inference_mode_enabled() and not any(m.training for m in model.modules()))
+        return squared(output, labels)
+
+    sampler.reevaluate(model, loss)
+    assert seen == [True]
+    assert drawn() == expected
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(model[1].running_mean, running)
+
+
+def test_a_model_that_fails_is_put_back_too(train: hotset.ImageFolder) -> None:
+    model = nn.Linear(2, 1)
+    sampler = hotset.Sampler(train)
+    asking = Asking(sampler, [0])
+    with pytest.raises(RuntimeError, match="shape"):
+        sampler.reevaluate(model, squared)
+    assert model.training and asking.told == []
+
+
+def test_a_loss_or_a_batch_that_cannot_be_used_is_refused_with_what_to_write(
+    train: hotset.ImageFolder,
+) -> None:
+    sampler = hotset.Sampler(train)
+    Asking(sampler, [0, 1])
+    with pytest.raises(hotset.InvalidError, match='reduction="none"'):
+        sampler.reevaluate(nn.Identity(), lambda output, _: output.mean())
+    with pytest.raises(hotset.InvalidError, match="collate="):
+        sampler.reevaluate(nn.Identity(), squared, collate=lambda samples: samples[0][0])
+    with pytest.raises(hotset.InvalidError, match="batch_size=0"):
+        sampler.reevaluate(nn.Identity(), squared, batch_size=0)
+    made = sampler.reevaluate(
+        nn.Identity(),
+        squared,
+        collate=lambda samples: (
+            torch.stack([image for image, _ in samples]),
+            torch.tensor([label for _, label in samples]),
+        ),
+    )
+    assert made == 2
+
+
+def test_the_accuracy_is_told_for_the_epoch_that_was_trained(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train)
+    asking = Asking(sampler, [])
+    with pytest.raises(hotset.InvalidError, match="before the first epoch"):
+        sampler.end_epoch(accuracy=0.5)
+    list(sampler)
+    sampler.end_epoch(accuracy=0.5)
+    assert asking.told == [(0, 0.5)]
+    with pytest.raises(hotset.InvalidError, match="accuracy=nan"):
+        sampler.end_epoch(accuracy=float("nan"))
+
+
+def test_importance_is_the_last_score_of_every_sample(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train)
+    ids = [index & SAMPLE_MASK for index in sampler][:5]
+    sampler.update(ids, torch.arange(5).float())
+    if not hasattr(sampler._source, "scores"):
+        pytest.skip("the source does not tell scores yet")
+    scores = sampler.importance()
+    assert scores.shape == (20,) and scores.dtype == torch.float32
+    assert [float(scores[number]) for number in ids] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert int(scores.isnan().sum()) == 15
