@@ -203,9 +203,9 @@ class _Progress:
         if ids:
             # What `sampler.reevaluate` does, with pixels that are decoded already.
             self._sampler.flush()
-            feed.read(self._dataset, ids)
+            feed.read(self._dataset, number, ids)
             losses, _ = self._losses(torch.tensor(ids, device=self._pixels.labels.device))
-            source.reevaluated(number, ids, losses.tolist())
+            source.reevaluated(number, ids, losses.tolist(), True)
         return len(ids)
 
     def _precision(self) -> float:

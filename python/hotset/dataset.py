@@ -108,6 +108,10 @@ class Dataset(Base):
             return []
         return self._samples([index & SAMPLE_MASK for index in asked], self.source.batch(asked))
 
+    def reevaluated_items(self, epoch: int, ids: Sequence[int]) -> list[Any]:
+        """Samples that are re-evaluated before `epoch`, as `__getitems__` gives them; no servings."""
+        return self._samples(list(ids), self.source.reevaluation_batch(epoch, ids))
+
     @property
     def source(self) -> Source:
         """Who answers. For `Sampler`; not for everyday use."""

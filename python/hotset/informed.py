@@ -16,6 +16,10 @@ from .reports import Reports
 from .source import Source
 
 
+_AT_ONCE = 1 << 20
+"""Losses told in one call."""
+
+
 class Informed:
     """The importance of samples, their re-evaluation, and the accuracy of the model."""
 
@@ -56,6 +60,7 @@ class Informed:
         if ids:
             losses = losses_of(
                 self.dataset,
+                self.epoch,
                 ids,
                 model,
                 loss,
@@ -64,7 +69,9 @@ class Informed:
                 device=device,
                 collate=collate,
             )
-            self._source.reevaluated(self.epoch, ids, losses)
+            for first in range(0, len(ids), _AT_ONCE):
+                last = first + _AT_ONCE
+                self._source.reevaluated(self.epoch, ids[first:last], losses[first:last], last >= len(ids))
         return len(ids)
 
     def end_epoch(self, *, accuracy: float) -> None:

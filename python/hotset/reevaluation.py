@@ -28,6 +28,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 def losses_of(
     dataset: Dataset,
+    epoch: int,
     ids: Sequence[int],
     model: nn.Module,
     loss: Loss,
@@ -37,7 +38,7 @@ def losses_of(
     device: torch.device | str | None,
     collate: Callable[[list[Any]], Any] | None,
 ) -> list[float]:
-    """The losses of the samples `ids`, in their order."""
+    """The losses of the samples `ids`, in their order, before `epoch`."""
     if batch_size < 1:
         raise InvalidError(f"`batch_size={batch_size}`: at least 1 is needed")
     plain = _plain(dataset, transform)
@@ -47,7 +48,7 @@ def losses_of(
     with undisturbed(inner), torch.inference_mode():
         for first in range(0, len(ids), batch_size):
             some = ids[first : first + batch_size]
-            batch = (collate or default_collate)(plain.__getitems__(some))
+            batch = (collate or default_collate)(plain.reevaluated_items(epoch, some))
             if not isinstance(batch, list | tuple) or len(batch) != 2:
                 raise InvalidError(
                     f"a batch to re-evaluate is a `{type(batch).__name__}`, not inputs and labels; give "

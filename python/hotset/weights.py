@@ -35,7 +35,7 @@ class Weights:
                 self._differ = True
             self._given[number] = 1
             self._waiting.setdefault(number, deque()).append(weight)
-        table[torch.tensor(ids)] = torch.tensor(weights)
+        table[torch.tensor(ids, dtype=torch.long)] = torch.tensor(weights)
         self._blocks.append((ids, weights))
 
     def of(self, numbers: list[int]) -> torch.Tensor:

@@ -113,7 +113,8 @@ impl State {
         }
         let newest = *job.begun.values().max()?;
         let (next, world) = (newest + 1, job.schedules.get(&newest)?.plan().world());
-        let open = !job.schedules.contains_key(&next) && job.is_gathered(next, true);
+        let over = job.request.epochs.is_some_and(|epochs| next >= epochs);
+        let open = !over && !job.schedules.contains_key(&next) && job.is_gathered(next, true);
         open.then_some((next, world))
     }
 }
