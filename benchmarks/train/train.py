@@ -199,10 +199,11 @@ class _Progress:
     def _reevaluate(self, number: int) -> int:
         """Tells the server the losses that the current model has on what it asks for; how many."""
         source = self._dataset.source
+        # The set that is asked for is chosen from all losses of the epoch before.
+        self._sampler.flush()
         ids = list(source.reevaluation(number))
         if ids:
             # What `sampler.reevaluate` does, with pixels that are decoded already.
-            self._sampler.flush()
             feed.read(self._dataset, number, ids)
             losses, _ = self._losses(torch.tensor(ids, device=self._pixels.labels.device))
             source.reevaluated(number, ids, losses.tolist(), True)
