@@ -1,7 +1,8 @@
 //! The small asynchronous runtime behind object stores.
 //!
-//! Reads block (see `store`); what an HTTP client does in the background needs a runtime, and two threads are
-//! enough to drive sockets: the copying into the arena happens on the threads that wait. It is started with the
+//! Reads block (see `store`); what an HTTP client does in the background needs a runtime. Two threads are enough
+//! to drive sockets, since the copying into the arena happens on the threads that wait; the pages of a listing are
+//! taken apart here too, on as many threads as there are cores, up to eight. It is started with the
 //! first object store of a process and stays. A forked child has no threads of its parent's: it starts its own,
 //! and its copy of the parent's is left as it is.
 
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hotset_core::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 
-const THREADS: usize = 2;
+const FEWEST: usize = 2;
+const MOST: usize = 8;
 
 /// The runtime of this process and that process's id.
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
@@ -24,8 +26,9 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>> {
     {
         return Ok(Arc::clone(runtime));
     }
+    let cores = std::thread::available_parallelism().map_or(FEWEST, std::num::NonZero::get);
     let runtime = Builder::new_multi_thread()
-        .worker_threads(THREADS)
+        .worker_threads(cores.clamp(FEWEST, MOST))
         .thread_name("hotset-store")
         .enable_all()
         .build()

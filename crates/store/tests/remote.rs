@@ -159,6 +159,48 @@ fn a_listing_is_tried_again_by_itself() {
 }
 
 #[test]
+fn a_listing_whose_pages_are_cut_short_is_tried_again() {
+    for layout in [Layout::Files, Layout::Images] {
+        let mut answered = 0;
+        let server = Scripted::new(move |asked| {
+            let whole = if asked.path.contains("delimiter=%2F") {
+                page(&[], &["b"])
+            } else {
+                page(&["b/a.png"], &[])
+            };
+            // Every page is cut once.
+            answered += 1;
+            if answered % 2 == 1 { Answer { sent: 20, ..whole } } else { whole }
+        });
+        let opened = open(&request(&server, layout, &[]), None, &mut |_| {}).unwrap();
+        assert_eq!(opened.catalog.key(0), "b/a.png");
+        assert_eq!(server.count(), if layout == Layout::Files { 2 } else { 4 });
+    }
+}
+
+#[test]
+fn a_listing_goes_on_behind_the_last_key_it_had() {
+    let mut failed = false;
+    let server = Scripted::new(move |asked| {
+        if asked.path.contains("start-after=train%2Fb") {
+            return page(&["c", "d"], &[]);
+        }
+        if asked.path.contains("continuation-token=more") {
+            failed = true;
+            return Answer { sent: 20, ..page(&["c"], &[]) };
+        }
+        assert!(!failed, "the first page was asked for again");
+        let first = String::from_utf8(page(&["a", "b"], &[]).body).unwrap();
+        let more = "<ListBucketResult><NextContinuationToken>more</NextContinuationToken>";
+        Answer::object("page", first.replace("<ListBucketResult>", more).as_bytes())
+    });
+    let catalog = opened(&server).catalog;
+    let keys: Vec<String> = (0..catalog.len() as u32).map(|id| catalog.key(id)).collect();
+    assert_eq!(keys, ["a", "b", "c", "d"]);
+    assert_eq!(server.count(), 3);
+}
+
+#[test]
 fn a_listing_that_is_refused_names_the_place_and_what_to_look_at() {
     let server = Scripted::new(|_| Answer::status(403));
     let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();

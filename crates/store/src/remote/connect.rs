@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hotset_core::{Error, Result};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::address::{Address, Kind};
 
@@ -22,32 +21,6 @@ use super::address::{Address, Kind};
 const USUAL: &str = "`aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, \
     `google_service_account`, `azure_storage_account_name`, `azure_storage_account_key`, `timeout`, \
     `connect_timeout`, `allow_http`";
-
-/// Who makes another attempt when a request fails in passing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempts {
-    /// Whoever asked: reads are tried again by the engine, which knows what still matters.
-    One,
-    /// The client: for listings, which nobody else would try again.
-    Many,
-}
-
-impl Attempts {
-    fn config(self) -> RetryConfig {
-        match self {
-            Self::One => RetryConfig { max_retries: 0, ..RetryConfig::default() },
-            Self::Many => RetryConfig {
-                backoff: BackoffConfig {
-                    init_backoff: Duration::from_millis(100),
-                    max_backoff: Duration::from_secs(5),
-                    base: 2.0,
-                },
-                max_retries: 30,
-                retry_timeout: Duration::from_secs(120),
-            },
-        }
-    }
-}
 
 /// Sets every option on a builder, or says which one it does not know.
 macro_rules! with_options {
@@ -62,12 +35,9 @@ macro_rules! with_options {
 }
 
 /// A client of the store at `address`.
-pub(crate) fn connect(
-    address: &Address,
-    options: &BTreeMap<String, String>,
-    attempts: Attempts,
-) -> Result<Arc<dyn ObjectStore>> {
-    let retry = attempts.config();
+pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Arc<dyn ObjectStore>> {
+    // Whoever asks tries again: reads by the engine, which knows what still matters.
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let base = address.base.as_str();
     // Whoever writes `http://` has said that it is to be used.
     let plain = options.iter().any(|(name, value)| name.contains("endpoint") && value.starts_with("http://"))
@@ -130,7 +100,7 @@ mod tests {
     }
 
     fn connected(place: &str, pairs: &[(&str, &str)]) -> Result<Arc<dyn ObjectStore>> {
-        connect(&Address::parse(place).unwrap()?, &options(pairs), Attempts::One)
+        connect(&Address::parse(place).unwrap()?, &options(pairs))
     }
 
     #[test]

@@ -58,8 +58,9 @@ impl Scripted {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let (told, counted) = (Arc::clone(&told), Arc::clone(&counted));
-                std::thread::spawn(move || while serve(&stream, &told, &counted).is_some() {});
+                let (told, counted, stopped) =
+                    (Arc::clone(&told), Arc::clone(&counted), Arc::clone(&stopped));
+                std::thread::spawn(move || while serve(&stream, &told, &counted, &stopped).is_some() {});
             }
         });
         Self { port, script, requests, stop }
@@ -83,7 +84,12 @@ impl Drop for Scripted {
 }
 
 /// One request on a connection; `None` when it is over.
-fn serve(stream: &TcpStream, script: &Mutex<Script>, requests: &AtomicUsize) -> Option<()> {
+fn serve(
+    stream: &TcpStream,
+    script: &Mutex<Script>,
+    requests: &AtomicUsize,
+    stopped: &AtomicBool,
+) -> Option<()> {
     let mut lines = BufReader::new(stream);
     let mut first = String::new();
     lines.read_line(&mut first).ok().filter(|count| *count > 0)?;
@@ -106,6 +112,9 @@ fn serve(stream: &TcpStream, script: &Mutex<Script>, requests: &AtomicUsize) -> 
         }
     }
     lines.by_ref().take(length).read_to_end(&mut Vec::new()).ok()?;
+    if stopped.load(Ordering::SeqCst) {
+        return None;
+    }
     requests.fetch_add(1, Ordering::SeqCst);
     let asked = Asked { method, path, range };
     let answer = (script.lock().unwrap())(&asked);
