@@ -1,5 +1,6 @@
-"""A relay on loopback in front of a store's server, with the faults of a network: it stops answering, cuts
-answers short by seed, and answers in the store's place.
+"""A relay on loopback in front of a store's server, with the faults of a network.
+
+It stops answering and comes back, cuts answers short by seed, and answers in the store's place.
 
 Requests are taken apart at the end of their heads, which is enough for GET and HEAD; answers pass as bytes.
 One thread serves all connections.
@@ -68,7 +69,8 @@ class Relay:
         connection = _Connection()
         back = asyncio.ensure_future(self._answers(store, answering, connection))
         try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            # Cancelled by `stop` only, which looks at nobody's outcome.
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while not connection.cut:
                     head = await asking.readuntil(b"\r\n\r\n")
                     first, _, rest = head.decode("latin-1").partition("\r\n")

@@ -1,8 +1,8 @@
 """Every sample is right, by its hash, while everything between a store and six workers goes wrong by seed.
 
-Two kinds of faults at once. `storage_options` makes reads fail, take longer, find a shorter object or another
-version. A relay in front of a real S3 server cuts answers short in their middle. What passes is tried again by
-the server; a changed object is told to the trainer, which here asks again.
+Two kinds of faults at once: `storage_options` makes reads fail, take longer, find a shorter object or another
+version, and a relay in front of a real S3 server cuts answers short in their middle. What passes is tried
+again by the server; a changed object is told to the trainer, which here asks again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import multiprocessing
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import hotset
