@@ -40,31 +40,36 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let base = address.base.as_str();
     // Whoever writes `http://` has said that it is to be used.
-    let plain = options.iter().any(|(name, value)| name.contains("endpoint") && value.starts_with("http://"))
-        || base.starts_with("http://");
-    let client = |key: ClientConfigKey| (key, plain.to_string());
-    let (allow, plain) = client(ClientConfigKey::AllowHttp);
+    let plain = base.starts_with("http://")
+        || options.iter().any(|(name, value)| is_address(name) && value.starts_with("http://"));
+    let allow = plain.then_some((ClientConfigKey::AllowHttp, "true"));
     let built: object_store::Result<Arc<dyn ObjectStore>> = match address.kind {
         Kind::S3 => {
             let mut builder = AmazonS3Builder::from_env().with_url(base).with_retry(retry);
-            if plain == "true" {
-                builder = builder.with_config(AmazonS3ConfigKey::Client(allow), plain);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
             }
             with_options!(builder, AmazonS3ConfigKey, options).build().map(|store| Arc::new(store) as _)
         }
         Kind::Google => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(GoogleConfigKey::Client(key), value);
+            }
             with_options!(builder, GoogleConfigKey, options).build().map(|store| Arc::new(store) as _)
         }
         Kind::Azure => {
             let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_retry(retry);
-            if plain == "true" {
-                builder = builder.with_config(AzureConfigKey::Client(allow), plain);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(AzureConfigKey::Client(key), value);
             }
             with_options!(builder, AzureConfigKey, options).build().map(|store| Arc::new(store) as _)
         }
         Kind::Http => {
-            let builder = HttpBuilder::new().with_url(base).with_retry(retry).with_config(allow, plain);
+            let mut builder = HttpBuilder::new().with_url(base).with_retry(retry);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(key, value);
+            }
             with_options!(builder, ClientConfigKey, options).build().map(|store| Arc::new(store) as _)
         }
     };
@@ -74,6 +79,12 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             address.shown()
         ))
     })
+}
+
+/// Whether an option says where requests go.
+fn is_address(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("endpoint") || name.contains("base_url")
 }
 
 fn unknown(name: &str) -> Error {
@@ -111,6 +122,8 @@ mod tests {
         let azure = [("azure_storage_account_name", "name"), ("azure_storage_account_key", "a2V5")];
         connected("az://container/train", &azure).unwrap();
         connected("gs://bucket/train", &[("google_skip_signature", "true")]).unwrap();
+        let private = [("google_skip_signature", "true"), ("google_base_url", "http://127.0.0.1:1")];
+        connected("gs://bucket/train", &private).unwrap();
     }
 
     #[test]
