@@ -4,7 +4,7 @@ use blake3::Hasher;
 use hotset_core::id::MOST_SAMPLES;
 use hotset_core::{Error, Id, Result};
 
-use super::{Catalog, Directory, Run, WHOLE, hex};
+use super::{ABSENT, Catalog, Directory, Run, WHOLE, hex};
 use crate::names::{LONGEST, Names};
 
 /// What all samples of a catalog have in common.
@@ -29,7 +29,8 @@ pub struct Sample<'a> {
     pub version: u32,
     /// Its label.
     pub label: Option<i32>,
-    /// Begin and length of each of its parts in its bytes, one after the other; not needed for one part.
+    /// Begin and length of each of its parts in its bytes, one after the other, [`ABSENT`] and 0 for one it does
+    /// not have; not needed for one part.
     pub spans: &'a [u32],
 }
 
@@ -119,8 +120,10 @@ impl Builder {
     pub fn push_sample(&mut self, directory: Directory, name: &str, sample: &Sample<'_>) -> Result<()> {
         let parts = self.catalog.parts.len();
         let spans = if parts > 1 { 2 * parts } else { 0 };
-        let inside = sample.spans.as_chunks::<2>().0.iter();
-        let fit = inside.clone().all(|[begin, length]| u64::from(*begin) + u64::from(*length) <= sample.size);
+        let inside = |[begin, length]: &[u32; 2]| {
+            u64::from(*begin) + u64::from(*length) <= sample.size || [*begin, *length] == [ABSENT, 0]
+        };
+        let fit = sample.spans.as_chunks::<2>().0.iter().all(inside);
         if sample.spans.len() != spans || !fit {
             return Err(Error::internal(format!("the parts of `{name}` are not those of the catalog")));
         }
