@@ -233,6 +233,46 @@ fn classes_are_listed_side_by_side_and_come_in_their_order() {
 }
 
 #[test]
+fn many_classes_take_one_request_a_page_some_at_a_time_and_few_bytes_a_sample() {
+    const CLASSES: usize = 60;
+    const PAGE: usize = 500;
+    let class = |number: usize| format!("n{:08}", 1_440_764 + number);
+    let server = Scripted::new(move |asked: &Asked| {
+        if asked.path.contains("delimiter=%2F") {
+            let classes: Vec<String> = (0..CLASSES).map(class).collect();
+            return page(&[], &classes.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let name =
+            asked.path.split("prefix=train%2F").nth(1).unwrap().split("%2F").next().unwrap().to_owned();
+        let second = asked.path.contains("continuation-token=second");
+        let from = if second { 10_026 + PAGE } else { 10_026 };
+        let keys: Vec<String> =
+            (from..from + PAGE).map(|number| format!("{name}/{name}_{number}.JPEG")).collect();
+        let answer = page(&keys.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        let body = String::from_utf8(answer.body.clone()).unwrap();
+        let more = "<ListBucketResult><NextContinuationToken>second</NextContinuationToken>";
+        let body = if second { body } else { body.replace("<ListBucketResult>", more) };
+        // Long enough that others begin meanwhile.
+        Answer { body: body.into_bytes(), after: Duration::from_millis(5), ..answer }
+    });
+    let mut told = Vec::new();
+    let opened = open(&request(&server, Layout::Images, &[("timeout", "30s")]), None, &mut |count| {
+        told.push(count);
+    });
+    let catalog = opened.unwrap().catalog;
+    let samples = CLASSES * 2 * PAGE;
+    assert_eq!(catalog.len(), samples);
+    assert_eq!(server.count(), 1 + 2 * CLASSES, "no page was asked for twice");
+    let most = server.under_way[1].load(Ordering::SeqCst);
+    assert!((2..=16).contains(&most), "{most} at a time");
+    assert!(told.is_sorted() && told.last() == Some(&(samples as u64)) && told.len() > 2, "{told:?}");
+    // The name of twenty bytes, and twelve.
+    assert!(catalog.memory() < 33 * samples, "{}", catalog.memory());
+    assert_eq!(catalog.key(999), "n01440764/n01440764_11025.JPEG");
+    assert_eq!((catalog.label(999), catalog.label(1_000)), (Some(0), Some(1)));
+}
+
+#[test]
 fn a_web_server_that_cannot_list_is_told_to_need_a_manifest() {
     let server = Scripted::new(|_| Answer::status(405));
     let mut wanted = request(&server, Layout::Files, &[]);

@@ -39,9 +39,32 @@ pub struct Sample<'a> {
 pub struct Builder {
     catalog: Catalog,
     /// Of keys, lengths and labels.
+    hasher: Stretches,
+}
+
+/// Hashes in long stretches, many blocks at a time; a sample alone is hardly one.
+#[derive(Debug, Default)]
+struct Stretches {
     hasher: Hasher,
-    /// Of versions.
-    versions: Hasher,
+    waiting: Vec<u8>,
+}
+
+impl Stretches {
+    const LENGTH: usize = 64 << 10;
+
+    fn update(&mut self, bytes: &[u8]) -> &mut Self {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() >= Self::LENGTH {
+            self.hasher.update(&self.waiting);
+            self.waiting.clear();
+        }
+        self
+    }
+
+    fn hex(mut self) -> String {
+        self.hasher.update(&self.waiting);
+        hex(&self.hasher)
+    }
 }
 
 impl Builder {
@@ -52,7 +75,7 @@ impl Builder {
 
     /// A catalog of this shape, without samples.
     pub fn of(shape: Shape) -> Self {
-        let mut hasher = Hasher::new();
+        let mut hasher = Stretches::default();
         if shape.labels || !shape.parts.is_empty() {
             // A domain of its own: samples are hashed with their places below.
             hasher.update(&u64::MAX.to_le_bytes());
@@ -76,7 +99,7 @@ impl Builder {
             identity: String::new(),
             versions_identity: String::new(),
         };
-        Self { catalog, hasher, versions: Hasher::new() }
+        Self { catalog, hasher }
     }
 
     /// Adds a folder, by its path below the root; the root's own is empty.
@@ -183,7 +206,6 @@ impl Builder {
         self.hasher.update(folder.as_bytes()).update(&b"/"[..slash]).update(name.as_bytes());
         self.hasher.update(&size.to_le_bytes());
         self.hasher.update(&hashed.to_le_bytes());
-        self.versions.update(&version.to_le_bytes());
 
         if catalog.runs.last().is_none_or(|run| run.directory != directory || run.label != label) {
             catalog.runs.push(Run { first: id as Id, directory, label });
@@ -230,8 +252,12 @@ impl Builder {
         if let Some(labels) = &mut catalog.labels {
             labels.shrink_to_fit();
         }
-        catalog.identity = hex(&self.hasher);
-        catalog.versions_identity = hex(&self.versions);
+        catalog.identity = self.hasher.hex();
+        let mut versions = Stretches::default();
+        for version in &catalog.versions {
+            versions.update(&version.to_le_bytes());
+        }
+        catalog.versions_identity = versions.hex();
         catalog
     }
 }
