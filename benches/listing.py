@@ -27,7 +27,7 @@ from miss_path import served
 from sources import UntrueError, isolate
 
 PAGE = 1_000
-AT_ONCE = 16
+AT_ONCE = 32
 STAMP = "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
 
 

@@ -39,6 +39,7 @@ pub(crate) use keys::list;
 /// Objects below a prefix.
 pub(crate) struct Remote {
     address: Address,
+    options: BTreeMap<String, String>,
     /// Tells a failure at once.
     client: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
@@ -51,7 +52,7 @@ impl Remote {
         let runtime = runtime()?;
         let _entered = runtime.enter();
         let client = connect(&address, options)?;
-        Ok(Self { address, client, runtime: Arc::clone(&runtime) })
+        Ok(Self { address, options: options.clone(), client, runtime: Arc::clone(&runtime) })
     }
 
     fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {

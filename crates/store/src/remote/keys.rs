@@ -19,32 +19,36 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use tokio::task::JoinHandle;
 
+use super::connect::connect;
 use super::{Address, Remote, pages, version};
 use crate::catalog::{Builder, Catalog, Directory};
 use crate::folder::shortened;
 use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, Origin, seconds};
 use crate::names::{LONGEST, Names};
+use crate::runtime::for_a_listing;
 
-/// Classes listed at a time. Each has a page of a thousand keys under way, about half a megabyte while it is taken
-/// apart, and what an allocator has given to them all it does not give back.
-const AT_ONCE: usize = 16;
+/// Classes listed at a time.
+const AT_ONCE: usize = 32;
 /// After so many keys progress is told again.
 const PROGRESS: u64 = 1_000;
 
 /// Lists the samples of a store. `tell` hears now and then how many there are so far.
 pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
     let listed = seconds(SystemTime::now());
+    // Declared first, so that it ends when nothing of the client is left.
+    let runtime = for_a_listing()?;
+    let _entered = runtime.enter();
     let walk = Arc::new(Walk {
-        client: Arc::clone(&remote.client),
+        client: connect(&remote.address, &remote.options)?,
         address: remote.address.clone(),
         place: remote.address.shown(),
         selection: selection.clone(),
         seen: AtomicU64::new(0),
     });
     let catalog = match selection.layout {
-        Layout::Images => remote.runtime.block_on(walk.images(tell))?,
-        Layout::Files | Layout::Shards | Layout::Manifest => remote.runtime.block_on(walk.files(tell))?,
+        Layout::Images => runtime.block_on(walk.images(tell))?,
+        Layout::Files | Layout::Shards | Layout::Manifest => runtime.block_on(walk.files(tell))?,
     };
     tell(catalog.len() as u64);
     Ok(Listing { catalog, origin: Origin { listed, ..Origin::default() } })
