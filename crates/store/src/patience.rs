@@ -3,6 +3,7 @@
 //! Reads of samples are tried again by the engine. What is asked before, listings, looks at objects, the
 //! indexing of shards and the reading of manifests, is tried again here, about as long as the engine would.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
@@ -15,6 +16,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// From the first failure on: outlasts a store that is away for a minute, and bounds the wait for one that takes
 /// requests and never answers.
 const LONGEST: Duration = Duration::from_secs(120);
+/// After so many failures, some seconds, a person who waits is told what for.
+const TOLD: u32 = 8;
 
 /// How often, and after which pauses, something is tried again.
 #[derive(Debug)]
@@ -31,9 +34,13 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// After a failure: how long to wait before the next attempt; `None`: it is time to give up.
-    pub(crate) fn pause(&mut self) -> Option<Duration> {
+    /// After a failure for this `cause`: how long to wait before the next attempt; `None`: it is time to give up.
+    pub(crate) fn pause(&mut self, cause: &dyn Display) -> Option<Duration> {
         self.left = self.left.saturating_sub(1);
+        tracing::debug!(%cause, "a request failed and is made again");
+        if self.left == ATTEMPTS - TOLD {
+            tracing::warn!(%cause, "opening a dataset: the store fails and is asked again, for up to two minutes");
+        }
         if self.left == 0 || self.failing_since.get_or_insert_with(Instant::now).elapsed() > LONGEST {
             return None;
         }
@@ -57,11 +64,8 @@ pub(crate) fn repeated<T>(
     let mut patience = Patience::default();
     loop {
         match attempt() {
-            Err(error) if error.retriable() => match patience.pause() {
-                Some(pause) => {
-                    tracing::debug!(%error, "a request failed and is made again");
-                    std::thread::sleep(pause);
-                }
+            Err(error) if error.retriable() => match patience.pause(&error) {
+                Some(pause) => std::thread::sleep(pause),
                 None => return Err(error),
             },
             done => return done,
@@ -104,11 +108,11 @@ mod tests {
     #[test]
     fn patience_ends_after_its_attempts_and_outlasts_a_minute() {
         let mut patience = Patience::default();
-        let pauses: Vec<Duration> = std::iter::from_fn(|| patience.pause()).collect();
+        let pauses: Vec<Duration> = std::iter::from_fn(|| patience.pause(&"busy")).collect();
         assert_eq!(pauses.len() as u32, ATTEMPTS - 1);
         assert!(pauses.iter().sum::<Duration>() > Duration::from_secs(60));
         assert_eq!(pauses.iter().max(), Some(&LONGEST_PAUSE));
         patience.restore();
-        assert_eq!(patience.pause(), Some(PAUSE));
+        assert_eq!(patience.pause(&"busy"), Some(PAUSE));
     }
 }

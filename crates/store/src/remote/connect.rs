@@ -37,6 +37,9 @@ macro_rules! with_options {
 /// A client of the store at `address`.
 pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Arc<dyn ObjectStore>> {
     // Whoever asks tries again: reads by the engine, which knows what still matters.
+    for (name, value) in options.iter().filter(|(name, _)| is_address(name)) {
+        check_address(name, value)?;
+    }
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let base = address.base.as_str();
     // Whoever writes `http://` has said that it is to be used.
@@ -49,21 +52,41 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             if let Some((key, value)) = allow {
                 builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
             }
-            with_options!(builder, AmazonS3ConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let builder = with_options!(builder, AmazonS3ConfigKey, options);
+            for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
+                builder.get_config_value(&key).map_or(Ok(()), |value| check_address(key.as_ref(), &value))?;
+            }
+            for key in [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::Token] {
+                check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            }
+            let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+            if !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+                return Err(Error::invalid(format!("`{region}` for `aws_region` is no name of a region")));
+            }
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Google => {
             let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
             if let Some((key, value)) = allow {
                 builder = builder.with_config(GoogleConfigKey::Client(key), value);
             }
-            with_options!(builder, GoogleConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let builder = with_options!(builder, GoogleConfigKey, options);
+            let key = GoogleConfigKey::BearerToken;
+            check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            let key = GoogleConfigKey::BaseUrl;
+            builder.get_config_value(&key).map_or(Ok(()), |value| check_address(key.as_ref(), &value))?;
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Azure => {
             let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_retry(retry);
             if let Some((key, value)) = allow {
                 builder = builder.with_config(AzureConfigKey::Client(key), value);
             }
-            with_options!(builder, AzureConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let builder = with_options!(builder, AzureConfigKey, options);
+            for key in [AzureConfigKey::AccountName, AzureConfigKey::Token] {
+                check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            }
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Http => {
             let mut builder = HttpBuilder::new().with_url(base).with_retry(retry);
@@ -85,6 +108,36 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
 fn is_address(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.contains("endpoint") || name.contains("base_url")
+}
+
+/// Refuses what is no address of a server: clients do not look, and panic when they use it.
+fn check_address(name: &str, value: &str) -> Result<()> {
+    let written = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
+    let host = written.map(|rest| rest.split_once('/').map_or(rest, |(host, _)| host)).unwrap_or_default();
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map(|(_, port)| port);
+    let usable = !host.is_empty()
+        && !host.starts_with(':')
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-:[]".contains(c))
+        && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        && value.chars().all(|c| c.is_ascii_graphic() && !"<>\"{}|\\^`?#".contains(c));
+    if usable {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "`{value}` for `{name}` is no address of a server; write it like `http://10.0.0.5:9000`"
+    )))
+}
+
+/// Refuses what no request can carry, like a key with the line break of the file it was read from, for the same
+/// reason. The value is not shown.
+fn check_sendable(name: &str, value: Option<String>) -> Result<()> {
+    if value.is_none_or(|value| value.chars().all(|c| c.is_ascii_graphic())) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "`{name}` holds a blank, a line break or another character that cannot be sent; look at `storage_options` \
+         and at the environment of the server"
+    )))
 }
 
 fn unknown(name: &str) -> Error {
@@ -136,6 +189,40 @@ mod tests {
             "{}",
             error.message
         );
+    }
+
+    #[test]
+    fn what_is_no_address_or_region_is_refused_by_name_and_not_tried() {
+        let wrong =
+            ["127.0.0.1:9", "localhost", "http://", "http://:9", "http://a b", "http://a:port", "ftp://a"];
+        for value in wrong.into_iter().chain(["http://a:99999", "http://a/ü", "http://a?b"]) {
+            for (place, name) in [("s3://bucket", "aws_endpoint"), ("gs://bucket", "google_base_url")] {
+                let error = connected(place, &[(name, value)]).unwrap_err();
+                assert!(error.message.contains(&format!("`{value}` for `{name}`")), "{}", error.message);
+            }
+        }
+        for value in
+            ["http://10.0.0.5:9000", "https://s3.host/some/path", "http://[::1]:9000", "http://[::1]"]
+        {
+            connected("s3://bucket", &[("aws_endpoint", value)]).unwrap();
+        }
+        assert!(
+            connected("s3://bucket", &[("aws_region", "eu west")]).unwrap_err().message.contains("`eu west`")
+        );
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_sent_are_refused_and_not_shown() {
+        for (place, name) in [
+            ("s3://bucket", "aws_access_key_id"),
+            ("s3://bucket", "aws_session_token"),
+            ("gs://bucket", "google_bearer_token"),
+            ("az://container", "azure_storage_token"),
+        ] {
+            let error = connected(place, &[(name, "a-secret\n"), ("timeout", "1s")]).unwrap_err();
+            assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
+            assert!(!error.message.contains("a-secret"), "{}", error.message);
+        }
     }
 
     #[test]

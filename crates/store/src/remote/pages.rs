@@ -39,12 +39,10 @@ pub(super) async fn each(
                 }
             }
         };
-        let passing = in_order && tell(&failure).retriable();
-        let Some(pause) = passing.then(|| patience.pause()).flatten() else {
+        if !in_order {
             return Err(refuse(place, &failure));
-        };
-        tracing::debug!(place, %failure, "a page of a listing failed and is asked for again");
-        tokio::time::sleep(pause).await;
+        }
+        waited(&mut patience, place, &failure).await?;
     }
 }
 
@@ -56,9 +54,18 @@ pub(super) async fn top(store: &dyn ObjectStore, prefix: Option<&Path>, place: &
             Ok(found) => return Ok(found),
             Err(failure) => failure,
         };
-        let Some(pause) = tell(&failure).retriable().then(|| patience.pause()).flatten() else {
-            return Err(refuse(place, &failure));
-        };
-        tokio::time::sleep(pause).await;
+        waited(&mut patience, place, &failure).await?;
+    }
+}
+
+/// Waits before the next attempt, or says why there is none.
+async fn waited(patience: &mut Patience, place: &str, failure: &object_store::Error) -> Result<()> {
+    let told = tell(failure);
+    match told.retriable().then(|| patience.pause(&told)).flatten() {
+        Some(pause) => {
+            tokio::time::sleep(pause).await;
+            Ok(())
+        }
+        None => Err(refuse(place, failure)),
     }
 }
