@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .dataset import Dataset
@@ -51,7 +52,7 @@ class Labelled(Dataset):
         return samples
 
     def _made(self, number: int, view: memoryview, pieces: list[memoryview | None]) -> Any:
-        decode = self.decode
+        decode: Callable[..., Any] | None = self.decode
         if decode is None:
             made = tuple(None if piece is None else bytes(piece) for piece in pieces)
             return made[0] if len(made) == 1 else made
