@@ -49,7 +49,7 @@ bench-store: .venv/.wheel ## Measure a miss-only epoch and a listing of 1.28 mil
 ##@ Develop
 
 .PHONY: test
-test: .venv/.wheel ## Run all Rust and Python tests and print their counts
+test: .venv/.wheel azurite ## Run all Rust and Python tests and print their counts
 	@.ci/test
 
 .PHONY: lint
@@ -111,6 +111,20 @@ help: ## Show this list
 		$(INSTALL) -r requirements/torch.txt; \
 	fi
 	@touch $@
+
+# The Azure server of the tests, where there is npm to install it; without it those tests are skipped, and say so.
+.PHONY: azurite
+azurite: .cache/azurite/.installed ## Install the Azure server of the tests, if npm is there
+
+.cache/azurite/.installed: requirements/azurite/package.json requirements/azurite/package-lock.json
+	@mkdir -p $(@D) && cp $^ $(@D)
+	@if command -v npm >/dev/null && command -v node >/dev/null; then \
+		echo "installing Azurite (once; half a minute)"; \
+		(cd $(@D) && npm ci --silent --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund && touch $(@F)) \
+			|| echo "Azurite could not be installed: the tests of az:// will be skipped" >&2; \
+	else \
+		echo "npm is missing: the tests of az:// will be skipped"; \
+	fi
 
 .venv/.requirements: .venv/.torch requirements/build.txt requirements/test.txt requirements/s3.txt \
 		requirements/frameworks.txt

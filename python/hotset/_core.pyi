@@ -135,7 +135,10 @@ class Batch:
         """Empty when the dataset has no labels."""
     @property
     def parts(self) -> list[int]:
-        """Begin and length of every part of every sample; empty unless samples have several parts."""
+        """Begin and length of every part of every sample; empty unless samples have several parts.
+
+        2^32 - 1 and 0 stand for a part that a sample does not have.
+        """
 
 @final
 class Catalog:

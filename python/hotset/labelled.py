@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .dataset import Dataset
 from .source import Batch
+
+ABSENT = 2**32 - 1
+"""Where a part begins that its sample does not have."""
 
 
 class Labelled(Dataset):
@@ -23,7 +27,7 @@ class Labelled(Dataset):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts of every sample; empty where a sample is one thing."""
+        """The names of a sample's parts, with a `?` where some are without; empty where it is one thing."""
         return self._source.catalog.parts
 
     def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
@@ -31,11 +35,12 @@ class Labelled(Dataset):
         places = batch.parts
         width = len(places) // len(ids)
         samples: list[Any] = []
+        pieces: list[memoryview | None]
         for at, (number, view) in enumerate(zip(ids, views, strict=True)):
             if width:
                 spans = places[at * width : (at + 1) * width]
                 pieces = [
-                    view[begin : begin + length]
+                    None if begin == ABSENT else view[begin : begin + length]
                     for begin, length in zip(spans[::2], spans[1::2], strict=True)
                 ]
             else:
@@ -46,8 +51,9 @@ class Labelled(Dataset):
             samples.append(sample)
         return samples
 
-    def _made(self, number: int, view: memoryview, pieces: list[memoryview]) -> Any:
-        decode = self.decode
+    def _made(self, number: int, view: memoryview, pieces: list[memoryview | None]) -> Any:
+        decode: Callable[..., Any] | None = self.decode
         if decode is None:
-            return bytes(pieces[0]) if len(pieces) == 1 else tuple(bytes(piece) for piece in pieces)
+            made = tuple(None if piece is None else bytes(piece) for piece in pieces)
+            return made[0] if len(made) == 1 else made
         return self._decoded(lambda _: decode(*pieces), number, view)

@@ -21,11 +21,13 @@ class Shards(Labelled):
     - `place`: a tar file, many by a pattern (`"s3://bucket/train-{000..099}.tar"`), or a directory or prefix
       whose `.tar` files are taken in the order of their names.
     - `parts`: the extensions of a sample's parts, in the order wanted (`("jpg", "json")`); `"jpg;png"` takes
-      the first that is there. Without it all members of the first sample, but its label, are parts.
+      the first that is there. Every sample must have them, but for those with a question mark: `"mask.png?"`
+      is `None` in samples that have no such member. Without `parts` all members of the first sample, but its
+      label, are parts.
     - `label`: where a label is: a member (`"cls"`), a field of one (`"json:label"`), or `"none"`. Without it
       `cls` is, where the first sample has one. Labels are numbers, or names of classes.
-    - `decode`: makes a sample of the read-only `memoryview` of its part; of as many as there are parts.
-      Without it a sample is `bytes`, or a tuple of `bytes`.
+    - `decode`: makes a sample of the read-only `memoryview` of its part; of as many as there are parts, with
+      `None` for one that is missing. Without it a sample is `bytes`, or a tuple of `bytes`.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
     `with_ids=True`, and without a label in shards that have none.

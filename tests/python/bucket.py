@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.parse
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,14 +28,16 @@ class Bucket:
 
     name = "data"
 
-    def __init__(self) -> None:
+    def __init__(self, more: Mapping[str, str] | None = None) -> None:
+        """With the secrets of `more` access keys beside the usual one."""
         self._top = Path(tempfile.mkdtemp(prefix="hs-s3-"))
         ports = _free_ports(2 * len(_PORTS))
         flags = {name: ports[at] for at, name in enumerate(_PORTS)}
         flags |= {f"{name}.grpc": ports[len(_PORTS) + at] for at, name in enumerate(_PORTS)}
         self.port = flags["s3.port"]
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
-        credentials = [{"accessKey": ACCESS, "secretKey": SECRET}]
+        keys = {ACCESS: SECRET, **(more or {})}
+        credentials = [{"accessKey": key, "secretKey": secret} for key, secret in keys.items()]
         identities = [{"name": "tests", "credentials": credentials, "actions": actions}]
         config = self._top / "s3.json"
         config.write_text(json.dumps({"identities": identities}))

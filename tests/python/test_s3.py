@@ -252,3 +252,9 @@ def test_wrong_credentials_buckets_and_options_are_named(bucket: Bucket) -> None
         hotset.Dataset("s3://no-such-bucket/train", storage_options=good)
     with pytest.raises(hotset.InvalidError, match="unknown name `aws_regoin`"):
         hotset.Dataset(bucket.url("train"), storage_options={**good, "aws_regoin": "x"})
+    with pytest.raises(hotset.InvalidError, match=r"`127\.0\.0\.1:9` for `aws_endpoint` is no address"):
+        hotset.Dataset(bucket.url("train"), storage_options={**good, "aws_endpoint": "127.0.0.1:9"})
+    with pytest.raises(hotset.InvalidError, match="`aws_access_key_id` holds a blank, a line break"):
+        hotset.Dataset(bucket.url("train"), storage_options={**good, "aws_access_key_id": "key\n"})
+    with pytest.raises(hotset.InvalidError, match="`buc ket` is no name of a bucket"):
+        hotset.Dataset("s3://buc ket/train", storage_options=good)

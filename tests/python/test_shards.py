@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
+import tarfile
 from pathlib import Path
 
 import hotset
 import pytest
-from trees import digest, tar_shards
+from torch.utils.data import DataLoader
+from trees import content, digest, tar_shards
 
 
 @pytest.fixture
@@ -41,6 +44,41 @@ def test_several_parts_come_together_in_the_order_asked_for(
         place / "train-001.tar", parts=("json", "jpg"), decode=lambda a, b: (digest(a), digest(b))
     )
     assert turned[3] == (truth[23][:2], truth[23][2])
+
+
+def marked(image: memoryview, mask: memoryview | None) -> tuple[bytes, bytes | None]:
+    """A sample as a training would make it."""
+    return bytes(image), None if mask is None else bytes(mask)
+
+
+def test_a_part_with_a_question_mark_is_none_in_samples_that_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth: list[tuple[bytes, bytes | None]] = []
+    with tarfile.open(tmp_path / "masks.tar", "w") as tar:
+        for number in range(30):
+            image, mask = content(f"{number}.jpg", 50 * number), content(f"{number}.png", 10 * (number % 4))
+            # The first has none, and one that is there may be empty.
+            members = {"jpg": image, "mask.png": mask} if number % 3 else {"jpg": image}
+            for extension, data in members.items():
+                header = tarfile.TarInfo(f"{number:03d}.{extension}")
+                header.size = len(data)
+                tar.addfile(header, io.BytesIO(data))
+            truth.append((image, members.get("mask.png")))
+    with pytest.raises(hotset.InvalidError, match=r"`000` of the shard .* no `mask\.png`.*`mask\.png\?`"):
+        hotset.Shards(tmp_path / "masks.tar", parts=("jpg", "mask.png"))
+    for off in (False, True):
+        if off:
+            monkeypatch.setenv("HOTSET", "off")
+        train = hotset.Shards(tmp_path / "masks.tar", parts=("jpg", "mask.png?"))
+        assert train.parts == ("jpg", "mask.png?")
+        assert list(train) == truth  # type: ignore[call-overload]
+        assert train.select([3, 4])[1] == truth[4]
+        made = hotset.Shards(tmp_path / "masks.tar", parts=("jpg", "mask.png?"), decode=marked, cache="20%")
+        loader = DataLoader(made, batch_size=4, num_workers=2, collate_fn=list)
+        assert [sample for batch in loader for sample in batch] == truth
+    with pytest.raises(hotset.InvalidError, match="`jpg\\?` alone"):
+        hotset.Shards(tmp_path / "masks.tar", parts=("jpg?",))
 
 
 def test_labels_may_come_from_json_or_not_at_all(

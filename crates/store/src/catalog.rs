@@ -26,6 +26,9 @@ pub use builder::{Builder, Sample, Shape};
 /// The offset of a sample that is a whole object.
 const WHOLE: u64 = u64::MAX;
 
+/// Where a part begins that its sample does not have; its length is 0.
+pub const ABSENT: u32 = u32::MAX;
+
 /// Neighbours in one folder with one label.
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -115,8 +118,8 @@ impl Catalog {
         &self.parts
     }
 
-    /// Where the parts of a sample lie in its bytes: begin and length of each, one after the other. Empty unless
-    /// there are several parts.
+    /// Where the parts of a sample lie in its bytes: begin and length of each, one after the other, and
+    /// [`ABSENT`] and 0 for one it does not have. Empty unless there are several parts.
     pub fn spans(&self, id: Id) -> &[u32] {
         if self.spans.is_empty() {
             return &[];

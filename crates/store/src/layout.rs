@@ -94,6 +94,14 @@ impl Selection {
         if self.extensions.is_empty() {
             return true;
         }
+        // Most names are plain, and this is asked of every one of millions.
+        if name.is_ascii() {
+            let ends = |extension: &String| {
+                let tail = name.len().checked_sub(extension.len()).and_then(|from| name.get(from..));
+                tail.is_some_and(|tail| tail.eq_ignore_ascii_case(extension))
+            };
+            return self.extensions.iter().any(ends);
+        }
         let name = name.to_lowercase();
         self.extensions.iter().any(|extension| name.ends_with(extension))
     }
@@ -129,6 +137,7 @@ mod tests {
     fn extensions_match_in_any_case_with_or_without_their_dot() {
         let selection = Selection::new(Layout::Files, &["JPG".into(), ".tar.gz".into()]).unwrap();
         assert!(selection.takes("a.jpg") && selection.takes("A.JpG") && selection.takes("b.TAR.GZ"));
+        assert!(selection.takes("Ä.JPG") && !selection.takes("Ä.JPX"));
         assert!(!selection.takes("ajpg") && !selection.takes("b.gz") && !selection.takes(".a.jpg"));
         assert!(Selection::new(Layout::Files, &[]).unwrap().takes("anything"));
         for wrong in ["", ".", "a/b"] {

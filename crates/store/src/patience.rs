@@ -1,9 +1,10 @@
-//! Attempts where nobody else makes them: indexing shards and reading manifests.
+//! Attempts where nobody else makes them: while a dataset is opened.
 //!
-//! Reads of samples are tried again by the engine, listings by their client. The reads in between, while a
-//! dataset is opened, are tried again here, for as long as the engine would.
+//! Reads of samples are tried again by the engine. What is asked before, listings, looks at objects, the
+//! indexing of shards and the reading of manifests, is tried again here, about as long as the engine would.
 
-use std::time::Duration;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
 
@@ -12,24 +13,72 @@ use crate::store::ReadError;
 const ATTEMPTS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// From the first failure on: outlasts a store that is away for a minute, and bounds the wait for one that takes
+/// requests and never answers.
+const LONGEST: Duration = Duration::from_secs(120);
+/// After so many failures, some seconds, a person who waits is told what for.
+const TOLD: u32 = 8;
+
+/// How often, and after which pauses, something is tried again.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    left: u32,
+    pause: Duration,
+    failing_since: Option<Instant>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { left: ATTEMPTS, pause: PAUSE, failing_since: None }
+    }
+}
+
+impl Patience {
+    /// After a failure for this `cause`: how long to wait before the next attempt; `None`: it is time to give up.
+    pub(crate) fn pause(&mut self, cause: &dyn Display) -> Option<Duration> {
+        self.left = self.left.saturating_sub(1);
+        tracing::debug!(%cause, "a request failed and is made again");
+        if self.left == ATTEMPTS - TOLD {
+            tracing::warn!(%cause, "the store fails and is asked again, for up to two minutes");
+        }
+        if self.left == 0 || self.failing_since.get_or_insert_with(Instant::now).elapsed() > LONGEST {
+            return None;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        Some(pause)
+    }
+
+    /// After a success that brought things on: failures before it no longer count.
+    pub(crate) fn restore(&mut self) {
+        if self.left < ATTEMPTS {
+            *self = Self::default();
+        }
+    }
+}
 
 /// What `attempt` comes to, tried again while it fails in passing.
+pub(crate) fn repeated<T>(
+    mut attempt: impl FnMut() -> std::result::Result<T, ReadError>,
+) -> std::result::Result<T, ReadError> {
+    let mut patience = Patience::default();
+    loop {
+        match attempt() {
+            Err(error) if error.retriable() => match patience.pause(&error) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+/// As [`repeated`], with an error that names the object it is about.
 pub(crate) fn patiently<T>(
     key: &str,
-    mut attempt: impl FnMut() -> std::result::Result<T, ReadError>,
+    attempt: impl FnMut() -> std::result::Result<T, ReadError>,
 ) -> Result<T> {
-    let mut pause = PAUSE;
-    for _ in 1..ATTEMPTS {
-        match attempt() {
-            Err(error) if error.retriable() => {
-                tracing::debug!(key, %error, "a read failed and is tried again");
-            }
-            done => return done.map_err(|error| named(key, error)),
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-    attempt().map_err(|error| named(key, error))
+    repeated(attempt).map_err(|error| named(key, error))
 }
 
 /// An error with the object it is about.
@@ -54,5 +103,16 @@ mod tests {
         let error = patiently("a.tar", || Err::<(), _>(ReadError::Denied)).unwrap_err();
         assert_eq!(error.kind, Kind::Invalid);
         assert!(error.message.starts_with("`a.tar`: "));
+    }
+
+    #[test]
+    fn patience_ends_after_its_attempts_and_outlasts_a_minute() {
+        let mut patience = Patience::default();
+        let pauses: Vec<Duration> = std::iter::from_fn(|| patience.pause(&"busy")).collect();
+        assert_eq!(pauses.len() as u32, ATTEMPTS - 1);
+        assert!(pauses.iter().sum::<Duration>() > Duration::from_secs(60));
+        assert_eq!(pauses.iter().max(), Some(&LONGEST_PAUSE));
+        patience.restore();
+        assert_eq!(patience.pause(&"busy"), Some(PAUSE));
     }
 }

@@ -6,14 +6,15 @@
 //! ETag along would say the same; a catalog keeps 32 bits of it, not all.) The length is compared as well, and
 //! an answer that ends early is a failure in passing.
 //!
-//! Nothing is tried again here: the engine does that, with one budget for everything (see `Attempts`). Reads
-//! that touch are not put together either, since a read has one buffer: what lies side by side in a shard comes
+//! No read is tried again here: the engine does that, with one budget for everything. What is asked while a
+//! dataset is opened is tried again by whoever asks (see `patience`); the client itself never does. Reads that touch are not put together either, since a read has one buffer: what lies side by side in a shard comes
 //! in one read only as the parts of one sample.
 
 mod address;
 mod connect;
 mod failure;
 mod keys;
+mod pages;
 mod version;
 
 use std::collections::BTreeMap;
@@ -25,9 +26,10 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use tokio::runtime::Runtime;
 
+use crate::patience::repeated;
 use crate::runtime::runtime;
 use crate::store::{Location, Look, Objects, ReadError, Store};
-use connect::{Attempts, connect};
+use connect::connect;
 use failure::out_of_range;
 
 pub(crate) use address::{Address, Kind};
@@ -38,10 +40,9 @@ pub(crate) use keys::list;
 /// Objects below a prefix.
 pub(crate) struct Remote {
     pub(crate) address: Address,
-    /// For reads: a failure is told at once.
-    pub(crate) reads: Arc<dyn ObjectStore>,
-    /// For listings and for what is written: failures in passing are tried again.
-    pub(crate) listings: Arc<dyn ObjectStore>,
+    pub(crate) options: BTreeMap<String, String>,
+    /// Tells a failure at once.
+    pub(crate) client: Arc<dyn ObjectStore>,
     pub(crate) runtime: Arc<Runtime>,
 }
 
@@ -51,9 +52,8 @@ impl Remote {
         // Clients look for their runtime when they are made.
         let runtime = runtime()?;
         let _entered = runtime.enter();
-        let reads = connect(&address, options, Attempts::One)?;
-        let listings = connect(&address, options, Attempts::Many)?;
-        Ok(Self { address, reads, listings, runtime: Arc::clone(&runtime) })
+        let client = connect(&address, options)?;
+        Ok(Self { address, options: options.clone(), client, runtime: Arc::clone(&runtime) })
     }
 
     pub(crate) fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
@@ -69,7 +69,7 @@ impl Remote {
         }
         let range = (!at.whole).then_some(GetRange::Bounded(at.offset..end));
         let options = GetOptions { range, ..GetOptions::default() };
-        let answer = match self.reads.get_opts(&self.path(at.key)?, options).await {
+        let answer = match self.client.get_opts(&self.path(at.key)?, options).await {
             Ok(answer) => answer,
             Err(failure) if !at.whole && out_of_range(&failure) => return Err(short()),
             Err(failure) => return Err(tell(&failure)),
@@ -118,8 +118,10 @@ impl Objects for Remote {
     fn look(&self, key: &str) -> std::result::Result<Look, ReadError> {
         let path = self.path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let answer = self.runtime.block_on(self.listings.get_opts(&path, options));
-        let meta = answer.map_err(|failure| tell(&failure))?.meta;
+        let meta = repeated(|| {
+            let answer = self.runtime.block_on(self.client.get_opts(&path, options.clone()));
+            answer.map(|answer| answer.meta).map_err(|failure| tell(&failure))
+        })?;
         Ok(Look { size: meta.size, version: version::version(&meta) })
     }
 }

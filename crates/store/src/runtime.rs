@@ -4,6 +4,10 @@
 //! enough to drive sockets: the copying into the arena happens on the threads that wait. It is started with the
 //! first object store of a process and stays. A forked child has no threads of its parent's: it starts its own,
 //! and its copy of the parent's is left as it is.
+//!
+//! A listing has a runtime of its own, with a thread for each core up to eight, since its pages are taken apart
+//! there. It ends with the listing, and with it everything that was allocated on its threads: what they share with
+//! nothing that stays can be given back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +15,7 @@ use hotset_core::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 
 const THREADS: usize = 2;
+const MOST: usize = 8;
 
 /// The runtime of this process and that process's id.
 static RUNTIME: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
@@ -24,14 +29,23 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>> {
     {
         return Ok(Arc::clone(runtime));
     }
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("hotset-store")
-        .enable_all()
-        .build()
-        .map_err(|error| Error::unavailable(format!("cannot start threads for an object store: {error}")))?;
-    let runtime = Arc::new(runtime);
+    let runtime = Arc::new(started("hotset-store", THREADS)?);
     // Ending a runtime waits for its threads, and an inherited one has none that could end.
     std::mem::forget(kept.replace((own, Arc::clone(&runtime))));
     Ok(runtime)
+}
+
+/// A runtime for one listing.
+pub(crate) fn for_a_listing() -> Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(THREADS, std::num::NonZero::get);
+    started("hotset-list", cores.clamp(THREADS, MOST))
+}
+
+fn started(name: &str, threads: usize) -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::unavailable(format!("cannot start threads for an object store: {error}")))
 }

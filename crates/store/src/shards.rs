@@ -3,7 +3,7 @@
 //!
 //! An index is made once, from the headers, and kept; it holds as long as every shard has its length and
 //! version. A sample's bytes are the run of the shard from its first part to its last, read in one request;
-//! parts are places in that run. What lies between them (headers, members that are not asked for) is read along
+//! parts are places in that run, and one that a sample may be without has none. What lies between them (headers, members that are not asked for) is read along
 //! and skipped. Shards are indexed side by side, a number at a time, and taken in their order.
 
 mod braces;

@@ -159,6 +159,48 @@ fn a_listing_is_tried_again_by_itself() {
 }
 
 #[test]
+fn a_listing_whose_pages_are_cut_short_is_tried_again() {
+    for layout in [Layout::Files, Layout::Images] {
+        let mut answered = 0;
+        let server = Scripted::new(move |asked| {
+            let whole = if asked.path.contains("delimiter=%2F") {
+                page(&[], &["b"])
+            } else {
+                page(&["b/a.png"], &[])
+            };
+            // Every page is cut once.
+            answered += 1;
+            if answered % 2 == 1 { Answer { sent: 20, ..whole } } else { whole }
+        });
+        let opened = open(&request(&server, layout, &[]), None, &mut |_| {}).unwrap();
+        assert_eq!(opened.catalog.key(0), "b/a.png");
+        assert_eq!(server.count(), if layout == Layout::Files { 2 } else { 4 });
+    }
+}
+
+#[test]
+fn a_listing_goes_on_behind_the_last_key_it_had() {
+    let mut failed = false;
+    let server = Scripted::new(move |asked| {
+        if asked.path.contains("start-after=train%2Fb") {
+            return page(&["c", "d"], &[]);
+        }
+        if asked.path.contains("continuation-token=more") {
+            failed = true;
+            return Answer { sent: 20, ..page(&["c"], &[]) };
+        }
+        assert!(!failed, "the first page was asked for again");
+        let first = String::from_utf8(page(&["a", "b"], &[]).body).unwrap();
+        let more = "<ListBucketResult><NextContinuationToken>more</NextContinuationToken>";
+        Answer::object("page", first.replace("<ListBucketResult>", more).as_bytes())
+    });
+    let catalog = opened(&server).catalog;
+    let keys: Vec<String> = (0..catalog.len() as u32).map(|id| catalog.key(id)).collect();
+    assert_eq!(keys, ["a", "b", "c", "d"]);
+    assert_eq!(server.count(), 3);
+}
+
+#[test]
 fn a_listing_that_is_refused_names_the_place_and_what_to_look_at() {
     let server = Scripted::new(|_| Answer::status(403));
     let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
@@ -188,6 +230,46 @@ fn classes_are_listed_side_by_side_and_come_in_their_order() {
     let expected = ["B/1.png", "a b/1.JPG", "b/10.png", "b/9.png", "b/a-b.png", "b/a/2.png"];
     assert_eq!(keys, expected.map(str::to_owned).into_iter().zip([0, 1, 2, 2, 2, 2]).collect::<Vec<_>>());
     assert_eq!(server.count(), 4, "one request for the classes and one for each");
+}
+
+#[test]
+fn many_classes_take_one_request_a_page_some_at_a_time_and_few_bytes_a_sample() {
+    const CLASSES: usize = 60;
+    const PAGE: usize = 500;
+    let class = |number: usize| format!("n{:08}", 1_440_764 + number);
+    let server = Scripted::new(move |asked: &Asked| {
+        if asked.path.contains("delimiter=%2F") {
+            let classes: Vec<String> = (0..CLASSES).map(class).collect();
+            return page(&[], &classes.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let name =
+            asked.path.split("prefix=train%2F").nth(1).unwrap().split("%2F").next().unwrap().to_owned();
+        let second = asked.path.contains("continuation-token=second");
+        let from = if second { 10_026 + PAGE } else { 10_026 };
+        let keys: Vec<String> =
+            (from..from + PAGE).map(|number| format!("{name}/{name}_{number}.JPEG")).collect();
+        let answer = page(&keys.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        let body = String::from_utf8(answer.body.clone()).unwrap();
+        let more = "<ListBucketResult><NextContinuationToken>second</NextContinuationToken>";
+        let body = if second { body } else { body.replace("<ListBucketResult>", more) };
+        // Long enough that others begin meanwhile.
+        Answer { body: body.into_bytes(), after: Duration::from_millis(5), ..answer }
+    });
+    let mut told = Vec::new();
+    let opened = open(&request(&server, Layout::Images, &[("timeout", "30s")]), None, &mut |count| {
+        told.push(count);
+    });
+    let catalog = opened.unwrap().catalog;
+    let samples = CLASSES * 2 * PAGE;
+    assert_eq!(catalog.len(), samples);
+    assert_eq!(server.count(), 1 + 2 * CLASSES, "no page was asked for twice");
+    let most = server.under_way[1].load(Ordering::SeqCst);
+    assert!((2..=32).contains(&most), "{most} at a time");
+    assert!(told.is_sorted() && told.last() == Some(&(samples as u64)) && told.len() > 2, "{told:?}");
+    // The name of twenty bytes, and twelve.
+    assert!(catalog.memory() < 33 * samples, "{}", catalog.memory());
+    assert_eq!(catalog.key(999), "n01440764/n01440764_11025.JPEG");
+    assert_eq!((catalog.label(999), catalog.label(1_000)), (Some(0), Some(1)));
 }
 
 #[test]

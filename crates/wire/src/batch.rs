@@ -34,7 +34,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// Empty when the dataset has no labels.
     pub labels: Vec<i64>,
-    /// Begin and length of every part of every sample, in its bytes; empty unless samples have several parts.
+    /// Begin and length of every part of every sample, in its bytes; 2^32 - 1 and 0 for one that a sample does not
+    /// have. Empty unless samples have several parts.
     /// Checked: as many for each sample, and inside it.
     pub parts: Vec<u32>,
 }
@@ -99,6 +100,9 @@ impl Batch {
     }
 }
 
+/// Where a part begins that its sample does not have; its length is 0.
+const ABSENT: u32 = u32::MAX;
+
 /// Checks that parts lie inside their samples, as many in each.
 fn check_parts(parts: &[u32], entries: &[Entry]) -> Result<()> {
     if parts.is_empty() {
@@ -110,11 +114,9 @@ fn check_parts(parts: &[u32], entries: &[Entry]) -> Result<()> {
     let width = parts.len().checked_div(entries.len()).filter(|width| *width > 0 && width.is_multiple_of(2));
     let width = width.filter(|width| width * entries.len() == parts.len()).ok_or_else(wrong)?;
     let inside = |(spans, entry): (&[u32], &Entry)| {
-        spans
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .all(|[begin, length]| u64::from(*begin) + u64::from(*length) <= entry.length)
+        spans.as_chunks::<2>().0.iter().all(|[begin, length]| {
+            u64::from(*begin) + u64::from(*length) <= entry.length || [*begin, *length] == [ABSENT, 0]
+        })
     };
     if parts.chunks(width).zip(entries).all(inside) { Ok(()) } else { Err(wrong()) }
 }
@@ -129,6 +131,8 @@ mod tests {
         let two = [entry(10), entry(4)];
         assert!(check_parts(&[], &two).is_ok());
         assert!(check_parts(&[0, 4, 6, 4, 0, 0, 2, 2], &two).is_ok());
+        assert!(check_parts(&[0, 4, ABSENT, 0, ABSENT, 0, 2, 2], &two).is_ok());
+        assert!(check_parts(&[0, 4, ABSENT, 1, 0, 0, 2, 2], &two).is_err());
         for wrong in
             [&[0, 1][..], &[0, 1, 2], &[0, 11, 0, 1], &[0, 1, u32::MAX, u32::MAX], &[0, 1, 1, 1, 0, 1]]
         {

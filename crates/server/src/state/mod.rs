@@ -143,13 +143,7 @@ impl States {
     }
 
     /// Opens a job where a checkpoint left it, perhaps on another server, under another name, with another cache.
-    fn go_on(
-        &self,
-        engine: &Engine,
-        session: SessionId,
-        opening: Opening,
-        put: &[u8],
-    ) -> Result<JobGrant> {
+    fn go_on(&self, engine: &Engine, session: SessionId, opening: Opening, put: &[u8]) -> Result<JobGrant> {
         let mut snapshot = file::decode(file::parse(put)?)?;
         snapshot.adapt_to(&opening.request)?;
         let packaging = opening.packaging(engine)?;

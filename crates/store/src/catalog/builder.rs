@@ -4,7 +4,7 @@ use blake3::Hasher;
 use hotset_core::id::MOST_SAMPLES;
 use hotset_core::{Error, Id, Result};
 
-use super::{Catalog, Directory, Run, WHOLE, hex};
+use super::{ABSENT, Catalog, Directory, Run, WHOLE, hex};
 use crate::names::{LONGEST, Names};
 
 /// What all samples of a catalog have in common.
@@ -29,7 +29,8 @@ pub struct Sample<'a> {
     pub version: u32,
     /// Its label.
     pub label: Option<i32>,
-    /// Begin and length of each of its parts in its bytes, one after the other; not needed for one part.
+    /// Begin and length of each of its parts in its bytes, one after the other, [`ABSENT`] and 0 for one it does
+    /// not have; not needed for one part.
     pub spans: &'a [u32],
 }
 
@@ -38,9 +39,32 @@ pub struct Sample<'a> {
 pub struct Builder {
     catalog: Catalog,
     /// Of keys, lengths and labels.
+    hasher: Stretches,
+}
+
+/// Hashes in long stretches, many blocks at a time; a sample alone is hardly one.
+#[derive(Debug, Default)]
+struct Stretches {
     hasher: Hasher,
-    /// Of versions.
-    versions: Hasher,
+    waiting: Vec<u8>,
+}
+
+impl Stretches {
+    const LENGTH: usize = 64 << 10;
+
+    fn update(&mut self, bytes: &[u8]) -> &mut Self {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() >= Self::LENGTH {
+            self.hasher.update(&self.waiting);
+            self.waiting.clear();
+        }
+        self
+    }
+
+    fn hex(mut self) -> String {
+        self.hasher.update(&self.waiting);
+        hex(&self.hasher)
+    }
 }
 
 impl Builder {
@@ -51,7 +75,7 @@ impl Builder {
 
     /// A catalog of this shape, without samples.
     pub fn of(shape: Shape) -> Self {
-        let mut hasher = Hasher::new();
+        let mut hasher = Stretches::default();
         if shape.labels || !shape.parts.is_empty() {
             // A domain of its own: samples are hashed with their places below.
             hasher.update(&u64::MAX.to_le_bytes());
@@ -75,7 +99,7 @@ impl Builder {
             identity: String::new(),
             versions_identity: String::new(),
         };
-        Self { catalog, hasher, versions: Hasher::new() }
+        Self { catalog, hasher }
     }
 
     /// Adds a folder, by its path below the root; the root's own is empty.
@@ -119,8 +143,10 @@ impl Builder {
     pub fn push_sample(&mut self, directory: Directory, name: &str, sample: &Sample<'_>) -> Result<()> {
         let parts = self.catalog.parts.len();
         let spans = if parts > 1 { 2 * parts } else { 0 };
-        let inside = sample.spans.as_chunks::<2>().0.iter();
-        let fit = inside.clone().all(|[begin, length]| u64::from(*begin) + u64::from(*length) <= sample.size);
+        let inside = |[begin, length]: &[u32; 2]| {
+            u64::from(*begin) + u64::from(*length) <= sample.size || [*begin, *length] == [ABSENT, 0]
+        };
+        let fit = sample.spans.as_chunks::<2>().0.iter().all(inside);
         if sample.spans.len() != spans || !fit {
             return Err(Error::internal(format!("the parts of `{name}` are not those of the catalog")));
         }
@@ -180,7 +206,6 @@ impl Builder {
         self.hasher.update(folder.as_bytes()).update(&b"/"[..slash]).update(name.as_bytes());
         self.hasher.update(&size.to_le_bytes());
         self.hasher.update(&hashed.to_le_bytes());
-        self.versions.update(&version.to_le_bytes());
 
         if catalog.runs.last().is_none_or(|run| run.directory != directory || run.label != label) {
             catalog.runs.push(Run { first: id as Id, directory, label });
@@ -227,8 +252,12 @@ impl Builder {
         if let Some(labels) = &mut catalog.labels {
             labels.shrink_to_fit();
         }
-        catalog.identity = hex(&self.hasher);
-        catalog.versions_identity = hex(&self.versions);
+        catalog.identity = self.hasher.hex();
+        let mut versions = Stretches::default();
+        for version in &catalog.versions {
+            versions.update(&version.to_le_bytes());
+        }
+        catalog.versions_identity = versions.hex();
         catalog
     }
 }

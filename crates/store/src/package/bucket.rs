@@ -1,7 +1,7 @@
 //! Packages in an object store.
 //!
 //! A PUT takes an object whole or not at all, so there is nothing to leave behind. Whatever is not a read of a package
-//! is tried again by the client while it fails in passing.
+//! is tried again here while it fails in passing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,8 +11,9 @@ use hotset_core::{Error, Result};
 use object_store::{Error as Refusal, GetOptions, ObjectStoreExt, PutPayload};
 
 use super::backing::Backing;
-use super::failure::WriteError;
+use super::failure::{WriteError, is_full};
 use super::name::Stored;
+use crate::patience::Patience;
 use crate::remote::{Remote, refuse, tell};
 use crate::store::ReadError;
 
@@ -37,26 +38,29 @@ impl Bucket {
         WriteError::of_object(&self.remote.address.shown(), failure)
     }
 
-    async fn list_all(&self, directory: &str) -> Result<Vec<Stored>> {
+    async fn list_all(&self, directory: &str) -> Result<std::result::Result<Vec<Stored>, Refusal>> {
         let remote = &self.remote;
         let prefix = match directory {
             "" => remote.address.prefix.clone(),
             below => self.path(below).map_err(Error::from)?,
         };
-        let mut found = remote.listings.list(Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty()));
+        let mut found = remote.client.list(Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty()));
         let mut stored = Vec::new();
         while let Some(meta) = found.next().await {
-            let meta = meta.map_err(|failure| refuse(&remote.address.shown(), &failure))?;
+            let meta = match meta {
+                Ok(meta) => meta,
+                Err(failure) => return Ok(Err(failure)),
+            };
             let modified = SystemTime::from(meta.last_modified);
             stored.extend(Stored::new(remote.address.below(&meta.location), meta.size, modified));
         }
         stored.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(stored)
+        Ok(Ok(stored))
     }
 
     async fn fetch(&self, key: &str, into: &mut Vec<u8>) -> std::result::Result<(), ReadError> {
         let path = self.remote.path(key)?;
-        let answer = self.remote.reads.get_opts(&path, GetOptions::default()).await;
+        let answer = self.remote.client.get_opts(&path, GetOptions::default()).await;
         let answer = answer.map_err(|failure| tell(&failure))?;
         let expected = answer.meta.size;
         let mut chunks = answer.into_stream();
@@ -75,6 +79,24 @@ impl Bucket {
     }
 }
 
+/// What `attempt` comes to, tried again while it fails in passing.
+fn insistently<T>(
+    mut attempt: impl FnMut() -> std::result::Result<T, Refusal>,
+) -> std::result::Result<T, Refusal> {
+    let mut patience = Patience::default();
+    loop {
+        match attempt() {
+            Err(failure) if tell(&failure).retriable() && !is_full(&failure) => {
+                match patience.pause(&failure) {
+                    Some(pause) => std::thread::sleep(pause),
+                    None => return Err(failure),
+                }
+            }
+            done => return done,
+        }
+    }
+}
+
 impl Backing for Bucket {
     fn prepare(&self, _: &str) -> std::result::Result<(), WriteError> {
         Ok(())
@@ -83,17 +105,27 @@ impl Backing for Bucket {
     fn write(&self, key: &str, bytes: &[u8]) -> std::result::Result<(), WriteError> {
         let path = self.path(key)?;
         let payload = PutPayload::from(bytes.to_vec());
-        let put = self.remote.runtime.block_on(self.remote.listings.put(&path, payload));
-        put.map(|_| ()).map_err(|failure| self.failed(&failure))
+        let put = || self.remote.runtime.block_on(self.remote.client.put(&path, payload.clone()));
+        insistently(put).map(|_| ()).map_err(|failure| self.failed(&failure))
     }
 
     fn list(&self, directory: &str) -> Result<Vec<Stored>> {
-        self.remote.runtime.block_on(self.list_all(directory))
+        let mut patience = Patience::default();
+        loop {
+            let failure = match self.remote.runtime.block_on(self.list_all(directory))? {
+                Ok(stored) => return Ok(stored),
+                Err(failure) => failure,
+            };
+            match patience.pause(&failure).filter(|_| tell(&failure).retriable()) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return Err(refuse(&self.remote.address.shown(), &failure)),
+            }
+        }
     }
 
     fn remove(&self, key: &str) -> std::result::Result<bool, WriteError> {
         let path = self.path(key)?;
-        match self.remote.runtime.block_on(self.remote.listings.delete(&path)) {
+        match insistently(|| self.remote.runtime.block_on(self.remote.client.delete(&path))) {
             Ok(()) => Ok(true),
             Err(Refusal::NotFound { .. }) => Ok(false),
             Err(failure) => Err(self.failed(&failure)),

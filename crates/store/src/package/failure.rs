@@ -55,6 +55,11 @@ pub enum WriteError {
     },
 }
 
+/// Whether a store says that it has no room.
+pub(super) fn is_full(failure: &Refusal) -> bool {
+    status(&failure.to_string()) == Some(507)
+}
+
 impl WriteError {
     /// Why a directory does not take it.
     pub(super) fn of_file(place: &str, error: &io::Error) -> Self {
@@ -74,7 +79,7 @@ impl WriteError {
     /// Why an object store does not take it.
     pub(super) fn of_object(place: &str, failure: &Refusal) -> Self {
         let (place, cause) = (place.to_owned(), cause(failure));
-        if status(&failure.to_string()) == Some(507) {
+        if is_full(failure) {
             return Self::Full { place, cause };
         }
         match tell(failure) {

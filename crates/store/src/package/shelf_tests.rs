@@ -59,8 +59,8 @@ impl Stage {
         let Some(memory) = &self.memory else { return Room::open(&self.place(), &none()).unwrap() };
         let address = Address::parse("s3://bucket/some/packages").unwrap().unwrap();
         let runtime = runtime().unwrap();
-        let (reads, listings) = (Arc::clone(memory) as _, Arc::clone(memory) as _);
-        let remote = Arc::new(Remote { address, reads, listings, runtime });
+        let client = Arc::clone(memory) as _;
+        let remote = Arc::new(Remote { address, options: BTreeMap::new(), client, runtime });
         Room {
             place: remote.address.shown(),
             reads: Arc::new(Arc::clone(&remote)),

@@ -57,6 +57,12 @@ impl Address {
         if host.is_empty() {
             return Err(format!("it names no {}", if kind == Kind::Http { "host" } else { "bucket" }));
         }
+        // The client makes a URL of it, and panics where it cannot.
+        let named =
+            |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || (kind == Kind::Azure && c == '@');
+        if kind != Kind::Http && !host.chars().all(named) {
+            return Err(format!("`{host}` is no name of a bucket"));
+        }
         let path = path.trim_end_matches('/');
         let prefix = match kind {
             Kind::Http if path.contains(['?', '#']) => return Err("it has a query".into()),
@@ -121,7 +127,15 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_and_a_path_is_none() {
-        for wrong in ["s3://", "s3:///train", "s3://bucket/a//b", "s3://bucket/../a", "http://host/a?b"] {
+        for wrong in [
+            "s3://",
+            "s3:///train",
+            "s3://bucket/a//b",
+            "s3://bucket/../a",
+            "http://host/a?b",
+            "s3://buc ket/a",
+            "gs://ü/a",
+        ] {
             let error = Address::parse(wrong).unwrap().unwrap_err();
             assert!(error.message.contains(&format!("`{wrong}`")), "{}", error.message);
         }

@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hotset_core::{Error, Result};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::address::{Address, Kind};
 
@@ -22,32 +21,6 @@ use super::address::{Address, Kind};
 const USUAL: &str = "`aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, \
     `google_service_account`, `azure_storage_account_name`, `azure_storage_account_key`, `timeout`, \
     `connect_timeout`, `allow_http`";
-
-/// Who makes another attempt when a request fails in passing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempts {
-    /// Whoever asked: reads are tried again by the engine, which knows what still matters.
-    One,
-    /// The client: for listings, which nobody else would try again.
-    Many,
-}
-
-impl Attempts {
-    fn config(self) -> RetryConfig {
-        match self {
-            Self::One => RetryConfig { max_retries: 0, ..RetryConfig::default() },
-            Self::Many => RetryConfig {
-                backoff: BackoffConfig {
-                    init_backoff: Duration::from_millis(100),
-                    max_backoff: Duration::from_secs(5),
-                    base: 2.0,
-                },
-                max_retries: 30,
-                retry_timeout: Duration::from_secs(120),
-            },
-        }
-    }
-}
 
 /// Sets every option on a builder, or says which one it does not know.
 macro_rules! with_options {
@@ -62,39 +35,64 @@ macro_rules! with_options {
 }
 
 /// A client of the store at `address`.
-pub(crate) fn connect(
-    address: &Address,
-    options: &BTreeMap<String, String>,
-    attempts: Attempts,
-) -> Result<Arc<dyn ObjectStore>> {
-    let retry = attempts.config();
+pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Arc<dyn ObjectStore>> {
+    // Whoever asks tries again: reads by the engine, which knows what still matters.
+    for (name, value) in options.iter().filter(|(name, _)| is_address(name)) {
+        check_address(name, value)?;
+    }
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let base = address.base.as_str();
     // Whoever writes `http://` has said that it is to be used.
-    let plain = options.iter().any(|(name, value)| name.contains("endpoint") && value.starts_with("http://"))
-        || base.starts_with("http://");
-    let client = |key: ClientConfigKey| (key, plain.to_string());
-    let (allow, plain) = client(ClientConfigKey::AllowHttp);
+    let plain = base.starts_with("http://")
+        || options.iter().any(|(name, value)| is_address(name) && value.starts_with("http://"));
+    let allow = plain.then_some((ClientConfigKey::AllowHttp, "true"));
     let built: object_store::Result<Arc<dyn ObjectStore>> = match address.kind {
         Kind::S3 => {
             let mut builder = AmazonS3Builder::from_env().with_url(base).with_retry(retry);
-            if plain == "true" {
-                builder = builder.with_config(AmazonS3ConfigKey::Client(allow), plain);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
             }
-            with_options!(builder, AmazonS3ConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let builder = with_options!(builder, AmazonS3ConfigKey, options);
+            for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
+                builder.get_config_value(&key).map_or(Ok(()), |value| check_address(key.as_ref(), &value))?;
+            }
+            for key in [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::Token] {
+                check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            }
+            let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+            if !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+                return Err(Error::invalid(format!("`{region}` for `aws_region` is no name of a region")));
+            }
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Google => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
-            with_options!(builder, GoogleConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(GoogleConfigKey::Client(key), value);
+            }
+            let builder = with_options!(builder, GoogleConfigKey, options);
+            let key = GoogleConfigKey::BearerToken;
+            check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            let key = GoogleConfigKey::BaseUrl;
+            builder.get_config_value(&key).map_or(Ok(()), |value| check_address(key.as_ref(), &value))?;
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Azure => {
             let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_retry(retry);
-            if plain == "true" {
-                builder = builder.with_config(AzureConfigKey::Client(allow), plain);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(AzureConfigKey::Client(key), value);
             }
-            with_options!(builder, AzureConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let builder = with_options!(builder, AzureConfigKey, options);
+            for key in [AzureConfigKey::AccountName, AzureConfigKey::Token] {
+                check_sendable(key.as_ref(), builder.get_config_value(&key))?;
+            }
+            builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Http => {
-            let builder = HttpBuilder::new().with_url(base).with_retry(retry).with_config(allow, plain);
+            let mut builder = HttpBuilder::new().with_url(base).with_retry(retry);
+            if let Some((key, value)) = allow {
+                builder = builder.with_config(key, value);
+            }
             with_options!(builder, ClientConfigKey, options).build().map(|store| Arc::new(store) as _)
         }
     };
@@ -104,6 +102,42 @@ pub(crate) fn connect(
             address.shown()
         ))
     })
+}
+
+/// Whether an option says where requests go.
+fn is_address(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("endpoint") || name.contains("base_url")
+}
+
+/// Refuses what is no address of a server: clients do not look, and panic when they use it.
+fn check_address(name: &str, value: &str) -> Result<()> {
+    let written = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
+    let host = written.map(|rest| rest.split_once('/').map_or(rest, |(host, _)| host)).unwrap_or_default();
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map(|(_, port)| port);
+    let usable = !host.is_empty()
+        && !host.starts_with(':')
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-:[]".contains(c))
+        && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        && value.chars().all(|c| c.is_ascii_graphic() && !"<>\"{}|\\^`?#".contains(c));
+    if usable {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "`{value}` for `{name}` is no address of a server; write it like `http://10.0.0.5:9000`"
+    )))
+}
+
+/// Refuses what no request can carry, like a key with the line break of the file it was read from, for the same
+/// reason. The value is not shown.
+fn check_sendable(name: &str, value: Option<String>) -> Result<()> {
+    if value.is_none_or(|value| value.chars().all(|c| c.is_ascii_graphic())) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "`{name}` holds a blank, a line break or another character that cannot be sent; look at `storage_options` \
+         and at the environment of the server"
+    )))
 }
 
 fn unknown(name: &str) -> Error {
@@ -130,7 +164,7 @@ mod tests {
     }
 
     fn connected(place: &str, pairs: &[(&str, &str)]) -> Result<Arc<dyn ObjectStore>> {
-        connect(&Address::parse(place).unwrap()?, &options(pairs), Attempts::One)
+        connect(&Address::parse(place).unwrap()?, &options(pairs))
     }
 
     #[test]
@@ -141,6 +175,8 @@ mod tests {
         let azure = [("azure_storage_account_name", "name"), ("azure_storage_account_key", "a2V5")];
         connected("az://container/train", &azure).unwrap();
         connected("gs://bucket/train", &[("google_skip_signature", "true")]).unwrap();
+        let private = [("google_skip_signature", "true"), ("google_base_url", "http://127.0.0.1:1")];
+        connected("gs://bucket/train", &private).unwrap();
     }
 
     #[test]
@@ -153,6 +189,40 @@ mod tests {
             "{}",
             error.message
         );
+    }
+
+    #[test]
+    fn what_is_no_address_or_region_is_refused_by_name_and_not_tried() {
+        let wrong =
+            ["127.0.0.1:9", "localhost", "http://", "http://:9", "http://a b", "http://a:port", "ftp://a"];
+        for value in wrong.into_iter().chain(["http://a:99999", "http://a/ü", "http://a?b"]) {
+            for (place, name) in [("s3://bucket", "aws_endpoint"), ("gs://bucket", "google_base_url")] {
+                let error = connected(place, &[(name, value)]).unwrap_err();
+                assert!(error.message.contains(&format!("`{value}` for `{name}`")), "{}", error.message);
+            }
+        }
+        for value in
+            ["http://10.0.0.5:9000", "https://s3.host/some/path", "http://[::1]:9000", "http://[::1]"]
+        {
+            connected("s3://bucket", &[("aws_endpoint", value)]).unwrap();
+        }
+        assert!(
+            connected("s3://bucket", &[("aws_region", "eu west")]).unwrap_err().message.contains("`eu west`")
+        );
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_sent_are_refused_and_not_shown() {
+        for (place, name) in [
+            ("s3://bucket", "aws_access_key_id"),
+            ("s3://bucket", "aws_session_token"),
+            ("gs://bucket", "google_bearer_token"),
+            ("az://container", "azure_storage_token"),
+        ] {
+            let error = connected(place, &[(name, "a-secret\n"), ("timeout", "1s")]).unwrap_err();
+            assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
+            assert!(!error.message.contains("a-secret"), "{}", error.message);
+        }
     }
 
     #[test]

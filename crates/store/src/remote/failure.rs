@@ -20,6 +20,8 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
         | Failure::NotImplemented { .. }
         | Failure::InvalidPath { .. }
         | Failure::UnknownConfigurationKey { .. } => ReadError::Refused(cause(failure)),
+        // Whoever is at the other end is not who we asked for, and will not be a minute later.
+        _ if cause(failure).contains("certificate") => ReadError::Refused(cause(failure)),
         other => match status(&other.to_string()) {
             Some(404 | 410) => ReadError::Vanished,
             Some(429 | 503) => ReadError::Busy(cause(failure)),
@@ -111,6 +113,7 @@ mod tests {
         assert!(matches!(answered("301 Moved"), ReadError::Refused(_)));
         assert_eq!(answered("404 Not Found"), ReadError::Vanished);
         assert!(matches!(tell(&generic("connection reset")), ReadError::Transient(_)));
+        assert!(matches!(tell(&generic("invalid peer certificate: UnknownIssuer")), ReadError::Refused(_)));
         let path = String::new;
         let source = || "why".into();
         assert_eq!(tell(&Failure::NotFound { path: path(), source: source() }), ReadError::Vanished);

@@ -2,25 +2,31 @@
 //!
 //! What the local listing makes of a tree of files this makes of keys: the same samples in the same order, with
 //! the same labels. `images` asks once for the class prefixes and then lists them side by side, a number of
-//! classes at a time, each pushed and dropped in its turn. `files` is one listing from end to end, since which
+//! classes at a time on all cores, each pushed and dropped in its turn. `files` is one listing from end to end, since which
 //! prefixes there are is not known before. Pages are taken as they come: beside the catalog only the keys of
 //! the classes under way, or for `files` one compact copy of all, are held.
 
-use std::cell::Cell;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use hotset_core::{Error, Result};
-use object_store::ObjectMeta;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use tokio::task::JoinHandle;
 
-use super::failure::refuse;
-use super::{Remote, version};
+use super::connect::connect;
+use super::{Address, Remote, pages, version};
 use crate::catalog::{Builder, Catalog, Directory};
 use crate::folder::shortened;
 use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, Origin, seconds};
 use crate::names::{LONGEST, Names};
+use crate::runtime::for_a_listing;
 
 /// Classes listed at a time.
 const AT_ONCE: usize = 32;
@@ -30,10 +36,19 @@ const PROGRESS: u64 = 1_000;
 /// Lists the samples of a store. `tell` hears now and then how many there are so far.
 pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
     let listed = seconds(SystemTime::now());
-    let walk = Walk { remote, selection, seen: Cell::new(0) };
+    // Declared first, so that it ends when nothing of the client is left.
+    let runtime = for_a_listing()?;
+    let _entered = runtime.enter();
+    let walk = Arc::new(Walk {
+        client: connect(&remote.address, &remote.options)?,
+        address: remote.address.clone(),
+        place: remote.address.shown(),
+        selection: selection.clone(),
+        seen: AtomicU64::new(0),
+    });
     let catalog = match selection.layout {
-        Layout::Images => remote.runtime.block_on(walk.images(tell))?,
-        Layout::Files | Layout::Shards | Layout::Manifest => remote.runtime.block_on(walk.files(tell))?,
+        Layout::Images => runtime.block_on(walk.images(tell))?,
+        Layout::Files | Layout::Shards | Layout::Manifest => runtime.block_on(walk.files(tell))?,
     };
     tell(catalog.len() as u64);
     Ok(Listing { catalog, origin: Origin { listed, ..Origin::default() } })
@@ -45,51 +60,53 @@ struct Keys {
     names: Names,
     sizes: Vec<u64>,
     versions: Vec<u32>,
+    /// Those that are samples, in the order of the catalog; set by `arrange`.
+    order: Vec<u32>,
 }
 
-struct Walk<'a> {
-    remote: &'a Remote,
-    selection: &'a Selection,
-    seen: Cell<u64>,
+struct Walk {
+    client: Arc<dyn ObjectStore>,
+    address: Address,
+    place: String,
+    selection: Selection,
+    seen: AtomicU64,
 }
 
-impl Walk<'_> {
-    async fn images(&self, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
-        let place = self.remote.address.shown();
-        let prefix = Some(&self.remote.address.prefix).filter(|prefix| !prefix.as_ref().is_empty());
-        let top = self.remote.listings.list_with_delimiter(prefix).await;
-        let top = top.map_err(|failure| refuse(&place, &failure))?;
+impl Walk {
+    async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
+        let top = pages::top(&*self.client, self.prefix(), &self.place).await?;
         let mut prefixes = top.common_prefixes;
         prefixes.sort_unstable_by(|a, b| a.as_ref().cmp(b.as_ref()));
         if prefixes.is_empty() {
-            let name = |meta: &ObjectMeta| self.remote.address.below(&meta.location).to_owned();
-            return Err(
-                self.no_classes(top.objects.iter().filter(|meta| self.selection.takes(&name(meta))).count())
-            );
+            let takes = |meta: &&ObjectMeta| self.selection.takes(self.address.below(&meta.location));
+            return Err(self.no_classes(top.objects.iter().filter(takes).count()));
         }
-        let class = |prefix: &Path| self.remote.address.below(prefix).to_owned();
-        let classes: Vec<String> = prefixes.iter().map(class).collect();
+        let classes: Vec<String> =
+            prefixes.iter().map(|prefix| self.address.below(prefix).to_owned()).collect();
         let mut builder = Builder::new(classes.clone());
         let mut empty = Vec::new();
-        let mut lists = stream::iter(&prefixes).map(|prefix| self.keys(Some(prefix))).buffered(AT_ONCE);
+        // Each class is taken apart on the runtime's own threads, and put into the catalog on this one.
+        let start = |prefix| Spawned(tokio::spawn(Arc::clone(self).class(prefix)));
+        let mut lists = stream::iter(prefixes).map(start).buffered(AT_ONCE);
         let mut told = 0;
         for (label, class) in (0u32..).zip(&classes) {
-            // A step of all listings under way at a time, so that progress is told while they run.
             let Some(keys) = lists.next().await else { break };
             let keys = keys?;
-            if self.seen.get() >= told + PROGRESS {
-                told = self.seen.get();
+            let seen = self.seen.load(Ordering::Relaxed);
+            if seen >= told + PROGRESS {
+                told = seen;
                 tell(told);
             }
-            if keys.len() == 0 {
+            if keys.order.is_empty() {
                 empty.push(format!("`{class}`"));
             }
             keys.push_into(&mut builder, Some(label))?;
         }
         if !empty.is_empty() {
             return Err(Error::invalid(format!(
-                "no images in the class folders {} of `{place}`; the extensions taken are {}",
+                "no images in the class folders {} of `{}`; the extensions taken are {}",
                 shortened(&empty),
+                self.place,
                 self.selection.shown()
             )));
         }
@@ -97,54 +114,52 @@ impl Walk<'_> {
     }
 
     async fn files(&self, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
-        let prefix = Some(&self.remote.address.prefix).filter(|prefix| !prefix.as_ref().is_empty());
         let mut keys = Keys::default();
-        let mut found = self.remote.listings.list(prefix);
-        while let Some(meta) = found.next().await {
-            self.take(&meta.map_err(|failure| self.refused(&failure))?, &mut keys)?;
+        let take = |meta: &ObjectMeta| {
+            self.take(meta, &mut keys)?;
             if keys.len().is_multiple_of(PROGRESS as usize) {
                 tell(keys.len() as u64);
             }
-        }
+            Ok(())
+        };
+        pages::each(&*self.client, self.prefix(), &self.place, take).await?;
+        keys.arrange(false);
         let mut builder = Builder::new(Vec::new());
         keys.push_into(&mut builder, None)?;
         let catalog = builder.finish();
         if catalog.is_empty() {
             let taken = self.selection.shown();
             let which = if taken.is_empty() { String::new() } else { format!(" that end in {taken}") };
-            return Err(Error::invalid(format!("no files{which} below `{}`", self.remote.address.shown())));
+            return Err(Error::invalid(format!("no files{which} below `{}`", self.place)));
         }
         Ok(catalog)
     }
 
-    /// The keys below a prefix that are samples.
-    async fn keys(&self, prefix: Option<&Path>) -> Result<Keys> {
-        let found = self.remote.listings.list(prefix).map_err(|failure| self.refused(&failure));
-        let take = |mut keys: Keys, meta: ObjectMeta| async move {
-            self.take(&meta, &mut keys)?;
-            Ok(keys)
-        };
-        let mut keys = found.try_fold(Keys::default(), take).await?;
-        keys.shrink();
+    /// The keys of a class that are samples.
+    async fn class(self: Arc<Self>, prefix: Path) -> Result<Keys> {
+        let mut keys = Keys::default();
+        let take = |meta: &ObjectMeta| self.take(meta, &mut keys);
+        pages::each(&*self.client, Some(&prefix), &self.place, take).await?;
+        keys.arrange(true);
         Ok(keys)
     }
 
     fn take(&self, meta: &ObjectMeta, keys: &mut Keys) -> Result<()> {
-        let key = self.remote.address.below(&meta.location);
+        let key = self.address.below(&meta.location);
         let (folder, name) = key.rsplit_once('/').unwrap_or(("", key));
         if !self.selection.takes(name) || folder.split('/').any(|part| self.selection.hides(part)) {
             return Ok(());
         }
-        self.seen.set(self.seen.get() + 1);
+        self.seen.fetch_add(1, Ordering::Relaxed);
         keys.push(key, meta.size, version::version(meta))
     }
 
-    fn refused(&self, failure: &object_store::Error) -> Error {
-        refuse(&self.remote.address.shown(), failure)
+    fn prefix(&self) -> Option<&Path> {
+        Some(&self.address.prefix).filter(|prefix| !prefix.as_ref().is_empty())
     }
 
     fn no_classes(&self, flat: usize) -> Error {
-        let place = self.remote.address.shown();
+        let place = &self.place;
         Error::invalid(if flat > 0 {
             format!(
                 "`{place}` holds `{flat}` images and no class folders; put the images of each class below a prefix \
@@ -173,46 +188,118 @@ impl Keys {
         Ok(())
     }
 
-    fn shrink(&mut self) {
-        self.names.shrink();
-        self.sizes.shrink_to_fit();
-        self.versions.shrink_to_fit();
+    /// Finds the order of the local listing: in a class by folder and then by name, else by the whole key. An
+    /// empty object that other keys lie below is what some tools leave for a folder.
+    fn arrange(&mut self, class: bool) {
+        let Self { names, sizes, order, .. } = self;
+        let key = |index: u32| names.get(index as usize);
+        order.extend(0..sizes.len() as u32);
+        // Stores mostly list in this order already.
+        if !order.is_sorted_by(|a, b| key(*a) <= key(*b)) {
+            order.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
+        }
+        let is_folder = |index: u32, next: Option<u32>| {
+            let below = next.and_then(|next| key(next).strip_prefix(key(index)));
+            sizes[index as usize] == 0 && below.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let mut kept = 0;
+        for at in 0..order.len() {
+            if !is_folder(order[at], order.get(at + 1).copied()) {
+                order[kept] = order[at];
+                kept += 1;
+            }
+        }
+        order.truncate(kept);
+        let in_order = |a: &u32, b: &u32| apart(key(*a)) <= apart(key(*b));
+        if class && !order.is_sorted_by(in_order) {
+            order.sort_by(|a, b| apart(key(*a)).cmp(&apart(key(*b))));
+        }
     }
 
-    /// Pushes the keys in the order of the local listing: with classes by folder and then by name, else by the
-    /// whole key. An empty object that other keys lie below is what some tools leave for a folder.
+    /// Pushes the keys that are samples.
     fn push_into(&self, builder: &mut Builder, label: Option<u32>) -> Result<()> {
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        let key = |index: u32| self.names.get(index as usize);
-        order.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
-        let folders = |at: usize| {
-            let below = order.get(at + 1).map(|next| key(*next));
-            self.sizes[order[at] as usize] == 0
-                && below
-                    .and_then(|next| next.strip_prefix(key(order[at])))
-                    .is_some_and(|rest| rest.starts_with('/'))
-        };
-        let mut taken: Vec<u32> = (0..order.len()).filter(|at| !folders(*at)).map(|at| order[at]).collect();
-        let apart = |index: u32| key(index).rsplit_once('/').unwrap_or(("", key(index)));
-        if label.is_some() {
-            taken.sort_by(|a, b| apart(*a).cmp(&apart(*b)));
-        }
         // Folders in the order of whole keys come back after what lies below them.
-        let mut known: std::collections::HashMap<&str, Directory> = std::collections::HashMap::new();
-        for index in taken {
-            let (folder, name) = apart(index);
-            let directory = match known.get(folder) {
-                Some(directory) => *directory,
-                None => *known.entry(folder).or_insert(builder.directory(folder)?),
+        let mut known: HashMap<&str, Directory> = HashMap::new();
+        let mut last: Option<(&str, Directory)> = None;
+        for &index in &self.order {
+            let (folder, name) = apart(self.names.get(index as usize));
+            let directory = match last.filter(|(last, _)| *last == folder) {
+                Some((_, directory)) => directory,
+                None => match known.get(folder) {
+                    Some(directory) => *directory,
+                    None => *known.entry(folder).or_insert(builder.directory(folder)?),
+                },
             };
-            builder.push(
-                directory,
-                name,
-                self.sizes[index as usize],
-                self.versions[index as usize],
-                label,
-            )?;
+            last = Some((folder, directory));
+            let (size, version) = (self.sizes[index as usize], self.versions[index as usize]);
+            builder.push(directory, name, size, version, label)?;
         }
         Ok(())
+    }
+}
+
+/// The folder of a key and its name there.
+fn apart(key: &str) -> (&str, &str) {
+    key.rsplit_once('/').unwrap_or(("", key))
+}
+
+/// Work on the runtime's own threads that ends with whoever waits for it.
+struct Spawned(JoinHandle<Result<Keys>>);
+
+impl Future for Spawned {
+    type Output = Result<Keys>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = |error| Err(Error::internal(format!("the listing of a class ended: {error}")));
+        Pin::new(&mut self.0).poll(context).map(|done| done.unwrap_or_else(ended))
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keys(names: &[String], empty: &[bool]) -> Keys {
+        let mut keys = Keys::default();
+        for (name, empty) in names.iter().zip(empty) {
+            keys.push(name, u64::from(!empty), 7).unwrap();
+        }
+        keys
+    }
+
+    proptest! {
+        #[test]
+        fn keys_come_in_the_order_of_a_plain_sort_whatever_order_they_were_listed_in(
+            names in prop::collection::hash_set("[ab/-]{0,3}[abc]", 0..40),
+            empty in prop::collection::vec(any::<bool>(), 40),
+            class in any::<bool>(),
+        ) {
+            let names: Vec<String> = names.into_iter().filter(|name| !name.starts_with('/')).collect();
+            let mut keys = keys(&names, &empty);
+            keys.arrange(class);
+            let below = |folder: &String| names.iter().any(|name| name.starts_with(&format!("{folder}/")));
+            // A folder stands right before what lies below it, unless a name like `a-` comes in between.
+            let is_next = |folder: &String| {
+                let next = names.iter().filter(|name| *name > folder).min();
+                next.is_some_and(|next| next.starts_with(&format!("{folder}/")))
+            };
+            let is_sample = |(name, empty): &(&String, &bool)| !(**empty && below(name) && is_next(name));
+            let mut plain: Vec<&String> =
+                names.iter().zip(&empty).filter(is_sample).map(|(name, _)| name).collect();
+            if class {
+                plain.sort_by_key(|name| apart(name));
+            } else {
+                plain.sort();
+            }
+            let found: Vec<&str> = keys.order.iter().map(|index| keys.names.get(*index as usize)).collect();
+            prop_assert_eq!(found, plain);
+        }
     }
 }

@@ -5,6 +5,7 @@ use hotset_core::{Error, Result};
 use super::plan::{LabelAt, Plan};
 use super::tar::{Member, Source, members};
 use super::window::Window;
+use crate::catalog::ABSENT;
 use crate::listing::Object;
 use crate::reach::Reach;
 
@@ -20,7 +21,7 @@ pub(super) struct Found {
     pub(super) offset: u64,
     /// From there to the end of its last part.
     pub(super) size: u64,
-    /// Begin and length of every part in its bytes; empty for one part.
+    /// Begin and length of every part in its bytes, [`ABSENT`] and 0 of one that is missing; empty for one part.
     pub(super) spans: Vec<u32>,
     pub(super) label: Option<String>,
 }
@@ -75,31 +76,42 @@ impl Group {
         if self.members.is_empty() {
             return Ok(None);
         }
-        let lacks = |what: &str, setting: &str| {
-            Error::invalid(format!(
-                "the sample `{}` of the shard `{shard}` has no `{what}`; name what all samples have with `{setting}`",
-                self.name
-            ))
+        let wrong = |what: &str| {
+            Error::invalid(format!("the sample `{}` of the shard `{shard}` has {what}", self.name))
         };
         let mut parts = Vec::with_capacity(plan.parts.len());
-        for choices in &plan.parts {
+        for part in &plan.parts {
             let of = |extension: &String| self.members.iter().find(|(found, ..)| found == extension);
-            let (_, offset, size) =
-                choices.iter().find_map(of).ok_or_else(|| lacks(&choices.join(";"), "parts"))?;
-            parts.push((*offset, *size));
+            let found = part.choices.iter().find_map(of).map(|(_, offset, size)| (*offset, *size));
+            if found.is_none() && !part.optional {
+                let name = part.name();
+                return Err(wrong(&format!(
+                    "no `{name}`; name what all samples have with `parts`, and what some are without as `{name}?`"
+                )));
+            }
+            parts.push(found);
         }
         if let (Some(at), None) = (&plan.label, &self.label) {
-            return Err(lacks(&at.extension, "label"));
+            return Err(wrong(&format!(
+                "no `{}`; name what all samples have with `label`, or `none`",
+                at.extension
+            )));
         }
-        let offset = parts.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
-        let size = parts.iter().map(|(offset, size)| offset + size).max().unwrap_or(0) - offset;
+        let Some(offset) = parts.iter().flatten().map(|(offset, _)| *offset).min() else {
+            return Err(wrong("none of its `parts`; name one that all samples have, without `?`"));
+        };
+        let end = parts.iter().flatten().map(|(offset, size)| offset + size).max().unwrap_or(offset);
+        let size = end - offset;
         if u32::try_from(size).is_err() {
             return Err(Error::invalid(format!(
                 "the sample `{}` of the shard `{shard}` takes `{size}` bytes; samples of 4 GiB or more are not supported",
                 self.name
             )));
         }
-        let span = |(begin, length): &(u64, u64)| [(begin - offset) as u32, *length as u32];
+        let span = |part: &Option<(u64, u64)>| match part {
+            Some((begin, length)) => [(begin - offset) as u32, *length as u32],
+            None => [ABSENT, 0],
+        };
         let spans = if parts.len() > 1 { parts.iter().flat_map(span).collect() } else { Vec::new() };
         Ok(Some(Found { name: self.name, offset, size, spans, label: self.label }))
     }

@@ -9,11 +9,35 @@ pub(super) struct LabelAt {
     pub(super) field: Option<String>,
 }
 
+/// A part of every sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Of several extensions the first that is there.
+    pub(super) choices: Vec<String>,
+    /// Samples may be without it: written with a question mark behind it.
+    pub(super) optional: bool,
+}
+
+impl Part {
+    fn parse(written: &str) -> Self {
+        let (choices, optional) = match written.trim().strip_suffix('?') {
+            Some(choices) => (choices, true),
+            None => (written, false),
+        };
+        let choices = choices.split(';').map(bare).filter(|part| !part.is_empty()).collect();
+        Self { choices, optional }
+    }
+
+    /// Its name, as users write it.
+    pub(super) fn name(&self) -> String {
+        self.choices.join(";") + if self.optional { "?" } else { "" }
+    }
+}
+
 /// What is taken of every sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The extensions of each part; of several the first that is there.
-    pub(super) parts: Vec<Vec<String>>,
+    pub(super) parts: Vec<Part>,
     pub(super) label: Option<LabelAt>,
 }
 
@@ -37,20 +61,24 @@ impl Plan {
                 )));
             }
         };
-        let mut taken: Vec<Vec<String>> = parts
-            .iter()
-            .map(|part| part.split(';').map(bare).filter(|part| !part.is_empty()).collect())
-            .collect();
-        if taken.iter().any(Vec::is_empty) {
+        let mut taken: Vec<Part> = parts.iter().map(|part| Part::parse(part)).collect();
+        if taken.iter().any(|part| part.choices.is_empty()) {
             return Err(Error::invalid(
                 "`parts` names an empty extension; write it like `(\"jpg\", \"json\")`",
             ));
+        }
+        if let [Part { optional: true, .. }] = taken.as_slice() {
+            return Err(Error::invalid(format!(
+                "`parts` names `{}` alone, and a sample without its only part is none; write it without `?`",
+                parts.concat()
+            )));
         }
         if taken.is_empty() {
             let is_label = |extension: &str| {
                 label.as_ref().is_some_and(|at| at.field.is_none() && at.extension == extension)
             };
-            taken = first.iter().filter(|name| !is_label(name)).map(|name| vec![name.clone()]).collect();
+            let part = |name: &String| Part { choices: vec![name.clone()], optional: false };
+            taken = first.iter().filter(|name| !is_label(name)).map(part).collect();
         }
         if taken.is_empty() {
             return Err(Error::invalid(format!(
@@ -62,7 +90,7 @@ impl Plan {
 
     /// The names of the parts.
     pub(super) fn names(&self) -> Vec<String> {
-        self.parts.iter().map(|choices| choices.join(";")).collect()
+        self.parts.iter().map(Part::name).collect()
     }
 }
 
@@ -88,7 +116,11 @@ mod tests {
         assert_eq!(plan.names(), ["jpg", "cls", "json"]);
         assert_eq!(plan.label.unwrap().field.as_deref(), Some("class"));
         let plan = Plan::new(&strings(&[".JPG;png"]), "none", &first, "s").unwrap();
-        assert_eq!((plan.parts, plan.label), (vec![strings(&["jpg", "png"])], None));
+        let part = Part { choices: strings(&["jpg", "png"]), optional: false };
+        assert_eq!((plan.parts, plan.label), (vec![part], None));
+        let plan = Plan::new(&strings(&["jpg", ".Mask.PNG;seg ?"]), "", &first, "s").unwrap();
+        assert_eq!(plan.names(), ["jpg", "mask.png;seg?"]);
+        assert!(plan.parts[1].optional && !plan.parts[0].optional);
     }
 
     #[test]
@@ -96,6 +128,9 @@ mod tests {
         let first = strings(&["cls"]);
         assert!(Plan::new(&[], "", &first, "s").unwrap_err().message.contains("`parts`"));
         assert!(Plan::new(&strings(&["."]), "", &first, "s").unwrap_err().message.contains("`parts`"));
+        assert!(Plan::new(&strings(&["?", "a"]), "", &first, "s").unwrap_err().message.contains("`parts`"));
+        let alone = Plan::new(&strings(&["jpg?"]), "", &first, "s").unwrap_err();
+        assert!(alone.message.contains("`jpg?` alone"), "{}", alone.message);
         assert!(Plan::new(&[], "json:", &first, "s").unwrap_err().message.contains("`label=json:`"));
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::tar::tests::member;
+use crate::catalog::ABSENT;
 use crate::{Layout, Opened, ReadError, Request, open};
 
 /// A shard of samples `from..to`, each a `jpg`, a `cls` and a `json`.
@@ -91,6 +92,53 @@ fn several_parts_come_in_one_run_in_the_order_asked_for() {
         assert_eq!(part(1), content(number));
         assert_eq!(opened.catalog.label(id), Some(number as i64 % 2));
     }
+}
+
+#[test]
+fn a_part_that_may_be_missing_has_no_place_where_it_is() {
+    let (root, listings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tar = [
+        member("0.jpg", b'0', b"image"),
+        member("0.mask.png", b'0', b"mask"),
+        member("1.jpg", b'0', b"another"),
+        member("2.mask.png", b'0', b""),
+        member("2.jpg", b'0', b""),
+        member("3.jpg", b'0', b""),
+        vec![0; 1024],
+    ];
+    fs::write(root.path().join("x.tar"), tar.concat()).unwrap();
+    let request = request(root.path(), "x.tar", &["jpg", "mask.png?"], "");
+    for cached in [false, true] {
+        let opened = open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+        assert_eq!(opened.cached, cached);
+        assert_eq!(opened.catalog.parts(), ["jpg", "mask.png?"]);
+        let part = |id: u32, at: usize| {
+            let (bytes, spans) = (read(&opened, id).unwrap(), opened.catalog.spans(id));
+            let [begin, length] = [spans[2 * at], spans[2 * at + 1]];
+            (begin != ABSENT).then(|| bytes[begin as usize..][..length as usize].to_vec())
+        };
+        let found: Vec<_> = (0..4).map(|id| (part(id, 0), part(id, 1))).collect();
+        let some = |bytes: &[u8]| Some(bytes.to_vec());
+        assert_eq!(
+            found,
+            [
+                (some(b"image"), some(b"mask")),
+                (some(b"another"), None),
+                (some(b""), some(b"")),
+                (some(b""), None)
+            ]
+        );
+        assert_eq!(opened.catalog.spans(3), [0, 0, ABSENT, 0]);
+    }
+    let refused = |parts: &[&str]| {
+        open(&self::request(root.path(), "x.tar", parts, ""), None, &mut |_| {}).err().unwrap().message
+    };
+    assert!(refused(&["jpg", "mask.png"]).contains("has no `mask.png`"));
+    assert!(refused(&["jpg", "mask.png"]).contains("as `mask.png?`"));
+    assert!(
+        refused(&["mask.png?", "txt?"])
+            .contains("the sample `1` of the shard `x.tar` has none of its `parts`")
+    );
 }
 
 #[test]

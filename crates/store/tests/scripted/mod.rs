@@ -46,6 +46,8 @@ pub(crate) struct Scripted {
     pub(crate) port: u16,
     script: Arc<Mutex<Script>>,
     pub(crate) requests: Arc<AtomicUsize>,
+    /// Requests under way, and the most there were.
+    pub(crate) under_way: Arc<[AtomicUsize; 2]>,
     stop: Arc<AtomicBool>,
 }
 
@@ -56,16 +58,24 @@ impl Scripted {
         let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(script)));
         let (requests, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (told, counted, stopped) = (Arc::clone(&script), Arc::clone(&requests), Arc::clone(&stop));
+        let under_way = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let going = Arc::clone(&under_way);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let (told, counted) = (Arc::clone(&told), Arc::clone(&counted));
-                std::thread::spawn(move || while serve(&stream, &told, &counted).is_some() {});
+                let (told, counted, stopped) =
+                    (Arc::clone(&told), Arc::clone(&counted), Arc::clone(&stopped));
+                let going = Arc::clone(&going);
+                std::thread::spawn(
+                    move || {
+                        while serve(&stream, &told, &counted, &stopped, &going).is_some() {}
+                    },
+                );
             }
         });
-        Self { port, script, requests, stop }
+        Self { port, script, requests, under_way, stop }
     }
 
     /// From now on answers are these.
@@ -86,7 +96,13 @@ impl Drop for Scripted {
 }
 
 /// One request on a connection; `None` when it is over.
-fn serve(stream: &TcpStream, script: &Mutex<Script>, requests: &AtomicUsize) -> Option<()> {
+fn serve(
+    stream: &TcpStream,
+    script: &Mutex<Script>,
+    requests: &AtomicUsize,
+    stopped: &AtomicBool,
+    [now, most]: &[AtomicUsize; 2],
+) -> Option<()> {
     let mut lines = BufReader::new(stream);
     let mut first = String::new();
     lines.read_line(&mut first).ok().filter(|count| *count > 0)?;
@@ -110,10 +126,15 @@ fn serve(stream: &TcpStream, script: &Mutex<Script>, requests: &AtomicUsize) -> 
     }
     let mut body = Vec::new();
     lines.by_ref().take(length).read_to_end(&mut body).ok()?;
+    if stopped.load(Ordering::SeqCst) {
+        return None;
+    }
     requests.fetch_add(1, Ordering::SeqCst);
     let asked = Asked { method, path, range, body };
+    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     let answer = (script.lock().unwrap())(&asked);
     std::thread::sleep(answer.after);
+    now.fetch_sub(1, Ordering::SeqCst);
     reply(stream, &asked, &answer)
 }
 
