@@ -74,20 +74,22 @@ def test_a_snippet_trains_and_reports_every_sample(names: dict[str, Any], snippe
     epochs = names["train"].stats()["epochs"]
     reported = [epoch["reported"] for epoch in epochs]
     assert names["model"].weight.grad is not None or "logits" in snippet or "optimizer" in snippet
-    assert sum(reported) == (4 if "logits" in snippet else SAMPLES * (2 if "range(" in snippet else 1))
+    assert sum(reported) == expected(snippet)
     assert all(epoch["rejected_scores"] == 0 for epoch in epochs)
+
+
+def expected(snippet: str) -> int:
+    """Samples that a snippet reports, as the server counts them."""
+    if "logits" in snippet:
+        return 4
+    if "load_state_dict" in snippet:
+        # Two of three batches, then the third, from where an epoch that begins again is counted; then another.
+        return SAMPLES // 3 + SAMPLES
+    return SAMPLES * (2 if "range(2)" in snippet or "max_epochs=2" in snippet else 1)
 
 
 def test_there_is_a_snippet_of_everything_the_page_promises() -> None:
     assert len(SNIPPETS) == 12
-    for word in (
-        "autocast",
-        "/ 4).backward",
-        "torch.compile",
-        "randperm",
-        "masks",
-        "tokens",
-        "Callback",
-        "Hook",
-    ):
+    words = ("autocast", "/ 4).backward", "torch.compile", "randperm", "masks", "tokens", "Callback", "Hook")
+    for word in words:
         assert any(word in snippet for snippet in SNIPPETS), word
