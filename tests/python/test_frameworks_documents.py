@@ -83,7 +83,7 @@ def expected(snippet: str) -> int:
     if "logits" in snippet:
         return 4
     if "load_state_dict" in snippet:
-        # Two of three batches, then the third, from where an epoch that begins again is counted; then another.
+        # An epoch that begins again in its middle is counted from there: one batch, then a whole epoch.
         return SAMPLES // 3 + SAMPLES
     return SAMPLES * (2 if "range(2)" in snippet or "max_epochs=2" in snippet else 1)
 
