@@ -58,7 +58,7 @@ def batches(train: hotset.Dataset, sampler: hotset.Sampler, size: int) -> Iterat
         thread.join()
 
 
-def read(train: hotset.Dataset, ids: list[int]) -> None:
-    """Asks for samples beside the plan, such as those to re-evaluate."""
+def read(train: hotset.Dataset, epoch: int, ids: list[int]) -> None:
+    """Asks for samples that are re-evaluated before an epoch."""
     for first in range(0, len(ids), _ENOUGH):
-        train.source.batch(ids[first : first + _ENOUGH])
+        train.source.reevaluation_batch(epoch, ids[first : first + _ENOUGH])
