@@ -99,7 +99,6 @@ def decoded(split: Path) -> Pixels:
 
 
 def _decode_all(split: Path) -> tuple[Tensor, Tensor, str]:
-    name, decode = _decoder()
     classes = sorted(folder.name for folder in split.iterdir() if folder.is_dir())
     files = [
         (path, label)
@@ -109,14 +108,16 @@ def _decode_all(split: Path) -> tuple[Tensor, Tensor, str]:
     ]
     if not files:
         raise SystemExit(f"no images below `{split}`; --data names a folder with `train` and `test` in it")
-    first = decode(files[0][0].read_bytes())
+    sample = files[0][0].read_bytes()
+    name, decode = _decoder(sample)
+    first = decode(sample)
     images = torch.empty((len(files), *first.shape), dtype=torch.uint8)
     for place, (path, _) in enumerate(files):
         images[place] = decode(path.read_bytes())
     return images, torch.tensor([label for _, label in files]), name
 
 
-def _decoder() -> tuple[str, Callable[[bytes], Tensor]]:
+def _decoder(sample: bytes) -> tuple[str, Callable[[bytes], Tensor]]:
     """The name of a decoder that is there, and what makes [height, width, 3] of a file's bytes."""
     try:
         from torchvision.io import ImageReadMode, decode_image
@@ -127,8 +128,10 @@ def _decoder() -> tuple[str, Callable[[bytes], Tensor]]:
             )
             return made.permute(1, 2, 0)
 
+        with_torchvision(sample)
         return "torchvision", with_torchvision
-    except ImportError:
+    except (ImportError, RuntimeError):
+        # Some builds of torchvision come without their decoders, and say so only when they are called.
         pass
     try:
         from PIL import Image

@@ -79,15 +79,19 @@ class Group:
 def read(paths: Iterable[Path]) -> list[Group]:
     """The groups of all lines of `paths`, in the order in which they first come."""
     groups: dict[str, list[dict[str, Any]]] = {}
+    runs: dict[str, Run] = {}
     for path in paths:
         for line in path.read_text().splitlines():
             found = json.loads(line)
-            groups.setdefault(replace(Run.of(found), seed=0).key, []).append(found)
+            # Looking at what scores know changes nothing in the training.
+            run = replace(Run.of(found), seed=0, identify=False)
+            runs[run.key] = run
+            groups.setdefault(run.key, []).append(found)
     made = []
-    for lines in groups.values():
-        # Of a run that was made twice the last counts.
-        each = {line["run"]["seed"]: line for line in lines}
-        made.append(Group(replace(Run.of(lines[0]), seed=0), tuple(each.values())))
+    for key, lines in groups.items():
+        # Of a run that was made twice the one that was looked at counts, else the last.
+        each = {line["run"]["seed"]: line for line in sorted(lines, key=lambda line: line["run"]["identify"])}
+        made.append(Group(runs[key], tuple(each.values())))
     return made
 
 

@@ -67,14 +67,17 @@ class Step:
 
     def _train(self) -> None:
         images, labels = cropped(self._padded, self._ids), self.pixels.labels[self._ids]
-        for parameter in self.optimizer.parameters:
-            parameter.grad = None
+        self._forget_gradients()
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             output = self.model(images)
         losses = functional.cross_entropy(output.float(), labels, reduction="none")
         (losses * self._weights).mean().backward()
         self.optimizer.step()
         self._losses = losses.detach()
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.optimizer.parameters:
+            parameter.grad = None
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """The step as a graph. Steps made to get there leave no trace in the model."""
@@ -87,6 +90,8 @@ class Step:
             for _ in range(3):
                 self._train()
         torch.cuda.current_stream().wait_stream(beside)
+        # The gradients of a replay lie in the graph's own memory: none may be there before.
+        self._forget_gradients()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._train()

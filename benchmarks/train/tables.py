@@ -136,8 +136,8 @@ def impact_figure_15(groups: list[Group]) -> str:
     """ImPACT's figure 15: how well, and at which cost, the hardest samples are known."""
     rows = []
     for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
-        group = _found(groups, replace(run, identify=True))
-        if group is None:
+        group = _found(groups, run)
+        if group is None or not any("precision" in epoch for line in group.lines for epoch in line["epochs"]):
             continue
         rows.append(
             [
@@ -158,7 +158,7 @@ def impact_figure_16(groups: list[Group], target: float | None) -> str:
     """ImPACT's figure 16: what it takes to reach an accuracy."""
     chosen = []
     for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
-        group = _found(groups, run) or _found(groups, replace(run, identify=True))
+        group = _found(groups, run)
         if group is not None:
             chosen.append((name, group))
     if len(chosen) < 2:
@@ -228,7 +228,7 @@ def plots(groups: list[Group], out: Path) -> list[Path]:
 
     made = []
     for model in MODELS:
-        chosen = [group for group in groups if group.run.model == model and not group.run.identify]
+        chosen = [group for group in groups if group.run.model == model]
         if not chosen:
             continue
         for name, draw in (("reads", _draw_reads), ("epochs", _draw_epochs)):
@@ -250,7 +250,8 @@ def _draw_reads(axes: Any, groups: list[Group]) -> None:
             reads.value,
             top1.value,
             yerr=top1.half,
-            fmt=_MARKS[place % len(_MARKS)],
+            # Colours come round before marks do, so that no two runs share both.
+            fmt=_MARKS[(place + place // len(_COLOURS)) % len(_MARKS)],
             color=_COLOURS[place % len(_COLOURS)],
             capsize=3,
             label=f"{_titled(group.run)} ({top1.seeds})",
@@ -267,6 +268,7 @@ def _draw_epochs(axes: Any, groups: list[Group]) -> None:
             range(1, length + 1),
             [fmean(line["epochs"][epoch]["top1"] for line in group.lines) for epoch in range(length)],
             color=_COLOURS[place % len(_COLOURS)],
+            linestyle=("-", "--", ":")[place // len(_COLOURS) % 3],
             label=_titled(group.run),
         )
     axes.set_xlabel("epoch")

@@ -155,6 +155,8 @@ class _Progress:
         self._run, self._dataset, self._sampler, self._step = run, dataset, sampler, step
         self._pixels, self._test = pixels, test
         self._half = pixels.labels.device.type == "cuda"
+        self._known: tuple[Tensor, Tensor] | None = None
+        """What was re-evaluated before this epoch, and its losses."""
 
     @property
     def _model(self) -> nn.Module:
@@ -164,12 +166,15 @@ class _Progress:
         """Trains one epoch and tests the model; what came of it."""
         self._sampler.set_epoch(number)
         found: dict[str, Any] = {}
-        if number and self._run.identify:
-            found["precision"] = self._precision()
         began = time.monotonic()
         if self._run.strategy in _REEVALUATING:
             found["reevaluated"] = self._reevaluate(number)
             found["reevaluate_seconds"] = round(time.monotonic() - began, 4)
+        if number and self._run.identify:
+            # After re-evaluation, where there is one; the look itself is no part of the training's time.
+            looked = time.monotonic()
+            found["precision"] = self._precision()
+            began += time.monotonic() - looked
         found["steps"], found["loss"] = self._trained(number)
         found["seconds"] = round(time.monotonic() - began, 4)
         every = torch.arange(len(self._test), device=self._test.labels.device)
@@ -202,10 +207,12 @@ class _Progress:
         # The set that is asked for is chosen from all losses of the epoch before.
         self._sampler.flush()
         ids = list(source.reevaluation(number))
+        self._known = None
         if ids:
             # What `sampler.reevaluate` does, with pixels that are decoded already.
             feed.read(self._dataset, number, ids)
             losses, _ = self._losses(torch.tensor(ids, device=self._pixels.labels.device))
+            self._known = torch.tensor(ids), losses.cpu()
             source.reevaluated(number, ids, losses.tolist(), True)
         return len(ids)
 
@@ -213,10 +220,15 @@ class _Progress:
         """The share of the highest 1 % of scores that are among the hardest 1 % under the current model."""
         every = torch.arange(len(self._pixels), device=self._pixels.labels.device)
         true, _ = self._losses(every)
-        scores = self._sampler.importance().to(true.device)
+        scores = self._sampler.importance()
         scores = torch.where(scores.isnan(), torch.inf, scores)
+        if self._known is not None:
+            ids, losses = self._known
+            # Re-evaluated losses are `realtime`'s scores; `hybrid` reorders the scores it has by them.
+            realtime = self._run.strategy == "realtime"
+            scores[ids[losses.argsort()]] = losses.sort().values if realtime else scores[ids].sort().values
         count = max(len(every) // 100, 1)
-        hardest, guessed = true.topk(count).indices, scores.topk(count).indices
+        hardest, guessed = true.cpu().topk(count).indices, scores.topk(count).indices
         return round(float(torch.isin(guessed, hardest).float().mean()), 4)
 
     def _losses(self, ids: Tensor) -> tuple[Tensor, Tensor]:

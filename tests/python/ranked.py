@@ -2,8 +2,9 @@
 
     torchrun ranked.py OUT PLACE [PLACE ...]
 
-Each rank writes lines to `OUT/RANK.out`. With `--alone` ranks share no collective, so that what one waits for
-is Hotset's doing; `--late` is a rank that begins when rank 0 has ended.
+Each rank trains on every place with every strategy and writes lines to `OUT/RANK.out`. With `--alone` ranks
+share no collective, so that what one waits for is Hotset's doing; `--late` is a rank that begins when rank 0
+has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("places", type=Path, nargs="+")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--strategy", default="uniform")
+    parser.add_argument("--strategies", default="uniform")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--late", type=int, default=-1)
     parser.add_argument("--pause", type=float, default=0.0)
@@ -43,7 +44,6 @@ def main() -> None:
         say(pid=os.getpid())
         # Made before the process group, as many programs do: the rank is asked for when training begins.
         datasets = [hotset.Dataset(place, with_ids=True) for place in arguments.places]
-        samplers = [hotset.Sampler(dataset, arguments.strategy) for dataset in datasets]
         if not arguments.alone:
             distributed.init_process_group("gloo")
         torch.manual_seed(0)
@@ -53,20 +53,37 @@ def main() -> None:
         if rank == arguments.late:
             while "ended" not in (arguments.out / "0.out").read_text():
                 time.sleep(0.1)
-        for place, dataset, sampler in zip(arguments.places, datasets, samplers, strict=True):
+        trainings = [
+            (place, dataset, strategy)
+            for place, dataset in zip(arguments.places, datasets, strict=True)
+            for strategy in arguments.strategies.split(",")
+        ]
+        for place, dataset, strategy in trainings:
+            sampler = hotset.Sampler(dataset, strategy)
             loader = DataLoader(dataset, arguments.batch, sampler=sampler, num_workers=1, collate_fn=_ids)
+            named = {"place": place.name, "strategy": strategy}
             for epoch in range(arguments.epochs):
                 sampler.set_epoch(epoch)
-                say(place=place.name, epoch=epoch, length=len(loader), began=time.time())
+                if strategy in ("hybrid", "realtime"):
+                    sampler.reevaluate(model, _loss, collate=_pair)
+                say(**named, epoch=epoch, length=len(loader))
                 for ids in loader:
-                    loss = (model(ids[:, None].float()) ** 2).flatten()
+                    loss = (model(ids[:, None].float()) ** 2).flatten() / 1e4
                     sampler.update(ids, loss).mean().backward()
-                    say(place=place.name, epoch=epoch, ids=ids.tolist())
+                    say(**named, epoch=epoch, ids=ids.tolist())
                     time.sleep(arguments.pause)
-            say(place=place.name, server=dataset.stats()["server"]["pid"], rank=sampler.rank)
+            say(**named, server=dataset.stats()["server"]["pid"], rank=sampler.rank)
         say(ended=time.time())
         if not arguments.alone:
             distributed.destroy_process_group()
+
+
+def _pair(samples: list[bytes]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([[float(sample[0])] for sample in samples]), torch.zeros(len(samples))
+
+
+def _loss(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return output.flatten().square()
 
 
 def _ids(batch: list[tuple[bytes, int]]) -> torch.Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 import hotset
 import pytest
+from hotset import _core
 from processes import naming, until
 from trees import equal_files, planned
 
@@ -51,14 +52,14 @@ class Launch:
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def ids(self, rank: int, place: Path, epoch: int) -> list[int]:
+    def of(self, rank: int, place: Path, epoch: int, strategy: str = "uniform") -> list[dict[str, Any]]:
+        """The lines of one epoch so far."""
+        wanted = {"place": place.name, "epoch": epoch, "strategy": strategy}
+        return [line for line in self.said(rank) if wanted.items() <= line.items()]
+
+    def ids(self, rank: int, place: Path, epoch: int, strategy: str = "uniform") -> list[int]:
         """What a rank was given of an epoch so far."""
-        return [
-            number
-            for line in self.said(rank)
-            if line.get("place") == place.name and line.get("epoch") == epoch
-            for number in line.get("ids", ())
-        ]
+        return [number for line in self.of(rank, place, epoch, strategy) for number in line.get("ids", ())]
 
     def pid(self, rank: int) -> int:
         """The process of a rank."""
@@ -93,14 +94,36 @@ def test_ranks_share_a_server_and_train_every_sample_once(tmp_path: Path, world:
             left_out = set(range(samples)) - set(together)
             steps = math.ceil(samples // world / 4)
             for rank in range(world):
-                lengths = [
-                    line["length"]
-                    for line in launch.said(rank)
-                    if line.get("place") == place.name and line.get("epoch") == epoch and "length" in line
-                ]
-                assert lengths == [steps]
+                said = [line["length"] for line in launch.of(rank, place, epoch) if "length" in line]
+                assert said == [steps]
         if world == 1:
             assert launch.ids(0, place, 0) == planned(samples, 0)
+
+
+REPEATING = {"pads", "batchloss", "carousel", "quiver"}
+"""Strategies that may serve a sample twice in an epoch."""
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_make_equal_steps_with_every_strategy(tmp_path: Path, world: int) -> None:
+    samples, epochs = 101, 4
+    strategies = [name for name, *_ in _core.strategies()]
+    place = equal_files(tmp_path / "tree", samples, 50)
+    # Ranks share collectives: with unequal steps they would hang.
+    launch = Launch(
+        tmp_path / "out", world, place, "--strategies", ",".join(strategies), "--epochs", str(epochs)
+    )
+    launch.ended_well()
+    for strategy in strategies:
+        for epoch in range(epochs):
+            parts = [launch.ids(rank, place, epoch, strategy) for rank in range(world)]
+            assert len({len(part) for part in parts}) == 1, (strategy, epoch)
+            together = [number for part in parts for number in part]
+            if strategy not in REPEATING:
+                assert len(set(together)) == len(together) > 0, (strategy, epoch)
+            for rank in range(world):
+                (said,) = [line for line in launch.of(rank, place, epoch, strategy) if "length" in line]
+                assert said["length"] == math.ceil(len(parts[rank]) / 4), (strategy, epoch)
 
 
 def test_a_rank_that_dies_ends_the_launch_and_leaves_nothing(tmp_path: Path, runtime: Path) -> None:
@@ -112,20 +135,26 @@ def test_a_rank_that_dies_ends_the_launch_and_leaves_nothing(tmp_path: Path, run
     until("the server is gone", lambda: not naming(str(runtime)), DEADLINE)
 
 
-def test_a_rank_that_dies_does_not_stop_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["uniform", "iis"])
+def test_a_rank_that_dies_does_not_stop_the_others(tmp_path: Path, strategy: str) -> None:
+    # `iis` would plan from the losses of both: it waits for them, 10 s after the first asks, and no longer.
     place = equal_files(tmp_path / "tree", 101, 50)
     environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29541"}
     out = tmp_path / "out"
     out.mkdir()
-    ranks = [_alone(out, rank, environment, place, "--epochs", "4", "--pause", "0.05") for rank in range(2)]
+    # The one that dies would go on for long.
+    ranks = [
+        _alone(out, rank, environment, place, "--strategies", strategy, "--pause", "0.05", "--epochs", epochs)
+        for rank, epochs in enumerate(("3", "1000"))
+    ]
     until("both train", lambda: all(len(_lines(out, rank)) > 5 for rank in range(2)), DEADLINE)
     ranks[1].kill()
     ranks[1].wait()
     assert ranks[0].wait(DEADLINE) == 0
     said = _lines(out, 0)
-    for epoch in range(4):
+    for epoch in range(3):
         ids = [number for line in said if line.get("epoch") == epoch for number in line.get("ids", ())]
-        assert len(ids) == len(set(ids)) == 50, "the part of the dead rank is nobody's"
+        assert 25 < len(ids) == len(set(ids)) <= 50, "the part of the dead rank is nobody's"
 
 
 def test_a_late_rank_keeps_nobody_waiting_and_gets_its_own_part(tmp_path: Path) -> None:

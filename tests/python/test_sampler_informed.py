@@ -42,7 +42,7 @@ class Asking:
         self.told: list[tuple[Any, ...]] = []
         source: Any = sampler._source
         source.reevaluation = lambda epoch: ids
-        source.reevaluated = lambda *given: self.told.append(given)
+        source.reevaluated = lambda epoch, ids, losses, *_: self.told.append((epoch, ids, losses))
         source.end_epoch = lambda *given: self.told.append(given)
 
 

@@ -232,3 +232,28 @@ def test_accumulated_gradients_report_every_part(train: hotset.Dataset) -> None:
             weight.grad = None
     assert train.stats()["epochs"][0]["reported"] == 101
     assert sampler.state_dict()["position"] == 101
+
+
+@pytest.mark.parametrize("strategy, allowed", [("infobatch", {1.0, 2.0}), ("cis", {0.0, 1.0})])
+def test_a_strategy_with_weights_weights_the_loss(
+    train: hotset.Dataset, strategy: str, allowed: set[float]
+) -> None:
+    sampler = hotset.Sampler(train, strategy)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        seen: list[float] = []
+        for batch in DataLoader(train, batch_size=10, sampler=sampler, collate_fn=list):
+            ids = torch.tensor([number for _, number in batch])
+            foretold = sampler.weights(ids)
+            loss = 1.0 + ids.float()
+            weights = (sampler.update(ids, loss) / loss).tolist()
+            assert foretold is None or foretold.tolist() == weights
+            seen += weights
+        if epoch == 0:
+            assert set(seen) == {1.0}, "nothing is known in the first epoch"
+        else:
+            assert set(seen) == allowed
+    if strategy == "infobatch":
+        assert abs(sum(seen) - 101) <= 1.0, "the weights make up for what was left out"
+    else:
+        assert len(seen) == 101, "everything is served"

@@ -1,0 +1,95 @@
+"""The snippets of docs/pytorch.md, each run as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import hotset
+import lightning
+import pytest
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from PIL import Image
+from torch.utils.data import DataLoader
+from trees import content
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SAMPLES = 24
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def pixels(image: Image.Image) -> torch.Tensor:
+    """Four numbers of an image."""
+    return torch.tensor(list(image.resize((2, 2)).convert("L").tobytes()), dtype=torch.float32) / 255.0
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> dict[str, Any]:
+    """What the snippets speak of."""
+    for number in range(SAMPLES):
+        folder = tmp_path / "images" / f"class-{number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.frombytes("RGB", (8, 8), content(str(number), 192)).save(folder / f"{number:03d}.png")
+    train = hotset.ImageFolder(tmp_path / "images", pixels, with_ids=True)
+    sampler = hotset.Sampler(train)
+    model = torch.nn.Linear(4, 3)
+
+    def replayed(images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+        loss = F.cross_entropy(model(images), labels, reduction="none")
+        (loss if weights is None else loss * weights).mean().backward()
+        return loss.detach()
+
+    return {
+        **{"hotset": hotset, "torch": torch, "F": F, "DataLoader": DataLoader, "lightning": lightning},
+        **{"Accelerator": Accelerator, "backend": "eager", "device": torch.device("cpu")},
+        **{"place": tmp_path / "images", "transform": pixels, "replayed": replayed},
+        **{"train": train, "sampler": sampler, "model": model},
+        "loader": DataLoader(train, 8, sampler=sampler),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "quiet": {
+            **{"accelerator": "cpu", "logger": False, "enable_progress_bar": False},
+            **{"enable_checkpointing": False, "enable_model_summary": False},
+        },
+    }
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=[snippet.splitlines()[0][:40] for snippet in SNIPPETS])
+def test_a_snippet_trains_and_reports_every_sample(names: dict[str, Any], snippet: str) -> None:
+    if "reevaluate" in snippet and not hasattr(names["sampler"]._source, "reevaluation"):
+        pytest.skip("the source does not ask for re-evaluation yet")
+    if "logits" in snippet:
+        # No loop of their own: one batch of what they are about.
+        names["ids"] = torch.tensor([names["train"][number][2] for number in range(4)])
+        list(names["sampler"])
+        masks = torch.randint(0, 3, (4, 5, 6))
+        shape = (4, 3, 5, 6) if "masks" in snippet else (4, 7, 3)
+        tokens = torch.tensor([[0, 1, 2, 1, 0, -100, -100]] * 4)
+        names |= {"logits": torch.randn(shape, requires_grad=True), "masks": masks, "tokens": tokens}
+    exec(compile(snippet, "docs/pytorch.md", "exec"), names)
+    epochs = names["train"].stats()["epochs"]
+    reported = [epoch["reported"] for epoch in epochs]
+    assert names["model"].weight.grad is not None or "logits" in snippet or "optimizer" in snippet
+    assert sum(reported) == expected(snippet)
+    assert all(epoch["rejected_scores"] == 0 for epoch in epochs)
+
+
+def expected(snippet: str) -> int:
+    """Samples that a snippet reports, as the server counts them."""
+    if "logits" in snippet:
+        return 4
+    if "load_state_dict" in snippet:
+        # An epoch that begins again in its middle is counted from there: one batch, then a whole epoch.
+        return SAMPLES // 3 + SAMPLES
+    return SAMPLES * (2 if "range(2)" in snippet or "max_epochs=2" in snippet else 1)
+
+
+def test_there_is_a_snippet_of_everything_the_page_promises() -> None:
+    assert len(SNIPPETS) == 12
+    words = ("autocast", "/ 4).backward", "torch.compile", "randperm", "masks", "tokens", "Callback", "Hook")
+    for word in words:
+        assert any(word in snippet for snippet in SNIPPETS), word
