@@ -32,6 +32,21 @@ def test_samples_come_with_their_label_and_in_the_order_of_the_shards(
     assert hotset.Shards(place, parts=("jpg",)).key(59) == "train-002.tar/some/000059"
 
 
+def test_what_lies_side_by_side_comes_in_few_requests_and_is_right(
+    shards: tuple[Path, dict[int, tuple[str, str, int]]],
+) -> None:
+    place, truth = shards
+    # A slow store, so that all of a batch waits to be read while the first of it is.
+    slow = {"throttle.latency": "50ms", "throttle.requests": "1"}
+    train = hotset.Shards(place / "train-{000..002}.tar", parts=("jpg",), cache=0, storage_options=slow)
+    order = [*range(40, 60), 7, 30, *range(20)]
+    for number, (image, label) in zip(order, train.__getitems__(order), strict=True):
+        assert (digest(image), label) == truth[number][1:]
+    counted = train.stats()["unplanned"]
+    assert counted["storage_reads"] == len(set(order))
+    assert counted["storage_requests"] <= len(order) // 2, "neighbours are read together"
+
+
 def test_several_parts_come_together_in_the_order_asked_for(
     shards: tuple[Path, dict[int, tuple[str, str, int]]],
 ) -> None:

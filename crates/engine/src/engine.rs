@@ -341,7 +341,9 @@ impl State {
     /// What to say of a batch that did not arrive in time.
     fn overdue(&self, items: &[Item], wait: Duration) -> Error {
         let late = items.iter().find(|item| self.pending.contains_key(&item.object));
-        let cause = late.and_then(|item| self.pending.get(&item.object)?.cause.as_deref());
+        let own = late.and_then(|item| self.pending.get(&item.object)?.cause.as_deref());
+        // A read that was never begun waits for others, which may know why.
+        let cause = own.or_else(|| self.pending.values().find_map(|pending| pending.cause.as_deref()));
         let error = Error::unavailable(format!(
             "the store has not delivered it within {:.0} s{}; look at the storage, or raise `wait`",
             wait.as_secs_f64(),

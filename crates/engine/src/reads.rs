@@ -2,10 +2,12 @@
 //!
 //! Each thread takes one queued read at a time, so reads in flight never exceed the pool's size and a slot
 //! in the arena is never outlived by a read that writes to it. Reads that somebody waits for go first, then
-//! reads along plans, then what packers ask for, who get one turn in four. Threads start when there is work and end after a while without any. A read that fails
-//! in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
+//! reads along plans, then what packers ask for, who get one turn in four. Queued reads that lie side by side in
+//! one object, up to a mebibyte, are made in one request. Threads start when there is work and end after a while
+//! without any. A read that fails in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
 //! anything again, so this is the one budget there is. Whoever gives up waiting before hears the last cause.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -26,6 +28,11 @@ const IDLE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The most bytes of samples that are read in one request because they lie side by side, and the most bytes
+/// between two of them: a tar header, its padding, and what else a member brings.
+const TOGETHER: u64 = 1 << 20;
+const GAP: u64 = 4 << 10;
+
 /// One read, ready to be made without the lock.
 pub(crate) struct Read {
     object: u32,
@@ -39,6 +46,8 @@ pub(crate) struct Read {
 enum Task {
     /// Reads a sample that somebody waits for or a plan serves.
     Sample(Read),
+    /// Reads samples that lie side by side.
+    Neighbours(Vec<Read>),
     /// Reads a package.
     Package(LoadRead),
     /// Reads a sample for a packer.
@@ -77,18 +86,55 @@ impl State {
             if self.pending.get(&key).is_none_or(|pending| pending.ticket != ticket) {
                 continue;
             }
-            let object = &mut self.objects[key as usize];
-            if object.fill != Fill::Queued {
-                continue;
-            }
-            object.fill = Fill::Reading;
-            let book = &self.datasets[object.dataset as usize];
-            let size = book.catalog.size(object.id);
-            let Some(target) = self.arena.target(object.block, size) else { continue };
-            let (catalog, store) = (Arc::clone(&book.catalog), Arc::clone(&book.store));
-            return Some(Task::Sample(Read { object: key, id: object.id, catalog, store, target }));
+            let Some(read) = self.begin_read(key) else { continue };
+            let mut reads = self.neighbours(key, read);
+            return Some(match reads.len() {
+                1 => Task::Sample(reads.remove(0)),
+                _ => Task::Neighbours(reads),
+            });
         }
         self.next_pack().map(Task::Pack)
+    }
+
+    /// Begins the read of an object that waits for one.
+    fn begin_read(&mut self, key: u32) -> Option<Read> {
+        let object = &mut self.objects[key as usize];
+        if object.fill != Fill::Queued {
+            return None;
+        }
+        object.fill = Fill::Reading;
+        let book = &self.datasets[object.dataset as usize];
+        let size = book.catalog.size(object.id);
+        let target = self.arena.target(object.block, size)?;
+        let (catalog, store) = (Arc::clone(&book.catalog), Arc::clone(&book.store));
+        Some(Read { object: key, id: object.id, catalog, store, target })
+    }
+
+    /// A read that was begun, and those that wait for bytes right beside it, in their order.
+    fn neighbours(&mut self, key: u32, read: Read) -> Vec<Read> {
+        let (dataset, catalog) = (self.objects[key as usize].dataset, Arc::clone(&read.catalog));
+        let mut bytes = catalog.size(read.id);
+        let mut reads = VecDeque::from([read]);
+        for up in [true, false] {
+            loop {
+                let last = if up { reads.back() } else { reads.front() };
+                let Some(last) = last.map(|read| read.id) else { break };
+                let Some(next) = (if up { last.checked_add(1) } else { last.checked_sub(1) }) else { break };
+                let Some(gap) = catalog.gap_after(last.min(next)).filter(|gap| *gap <= GAP) else { break };
+                let more = gap + catalog.size(next);
+                let Some(object) = self.object(dataset, next).filter(|_| bytes + more <= TOGETHER) else {
+                    break;
+                };
+                // One that a package brings is not read here.
+                if self.pending.get(&object).is_none_or(|pending| pending.load.is_some()) {
+                    break;
+                }
+                let Some(read) = self.begin_read(object) else { break };
+                bytes += more;
+                if up { reads.push_back(read) } else { reads.push_front(read) }
+            }
+        }
+        reads.into()
     }
 
     fn next_pack(&mut self) -> Option<PackRead> {
@@ -123,6 +169,14 @@ impl State {
         let failed =
             result.err().map(|error| Error::from(error).of_sample(read.id.into(), read.catalog.key(read.id)));
         self.arrive(read.id, read.object, failed);
+    }
+
+    /// Counts requests that came to nothing.
+    fn count_requests(&mut self, object: u32, requests: u64) {
+        let Some(payer) = self.pending.get(&object).map(|pending| pending.payer) else { return };
+        if let Some(job) = self.jobs.get_mut(&payer.job) {
+            job.counters(payer.epoch).storage_requests += requests;
+        }
     }
 
     /// An object's bytes have come, or will not: wakes who waits for it.
@@ -226,6 +280,27 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             state.complete(&read, requests, took, result);
             state
         }
+        Task::Neighbours(mut reads) => {
+            let (requests, result) = together(shared, &mut reads);
+            let took = began.elapsed();
+            if result.is_err() {
+                // One of them is to blame: each is read alone, and told of its own failure.
+                let mut state = shared.lock();
+                if let Some(first) = reads.first() {
+                    state.count_requests(first.object, requests);
+                }
+                for read in reads {
+                    drop(state);
+                    state = carry_out(shared, Task::Sample(read));
+                }
+                return state;
+            }
+            let mut state = shared.lock();
+            for (read, requests) in reads.iter().zip([requests].into_iter().chain(std::iter::repeat(0))) {
+                state.complete(read, requests, took / reads.len() as u32, Ok(()));
+            }
+            state
+        }
         Task::Package(mut read) => {
             let number = read.number();
             let (requests, result) = repeat(shared, number, None, || read.read());
@@ -250,6 +325,26 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             state
         }
     }
+}
+
+/// Reads samples that lie side by side in one request.
+fn together(shared: &Shared, reads: &mut [Read]) -> (u64, Result<(), ReadError>) {
+    let [first, .., last] = reads else { return (0, Ok(())) };
+    let (catalog, store) = (Arc::clone(&first.catalog), Arc::clone(&first.store));
+    let begins = |id: Id| catalog.with_location(id, |location| location.offset);
+    let (begin, end) = (begins(first.id), begins(last.id) + catalog.size(last.id));
+    let (id, object) = (first.id, first.object);
+    let mut bytes = vec![0; usize::try_from(end - begin).unwrap_or_default()];
+    let attempt = || catalog.with_location(id, |location| store.read(location, &mut bytes));
+    let (requests, result) = repeat(shared, id, Some(object), attempt);
+    if result.is_ok() {
+        for read in reads {
+            let from = usize::try_from(begins(read.id) - begin).unwrap_or_default();
+            let into = read.target.bytes();
+            into.copy_from_slice(&bytes[from..from + into.len()]);
+        }
+    }
+    (requests, result)
 }
 
 /// Makes one read, with repetitions; how many requests it took. Whoever waits for `object` hears why.

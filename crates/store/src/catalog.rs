@@ -105,6 +105,16 @@ impl Catalog {
         }
     }
 
+    /// How many bytes lie between a sample and the one after it, if both lie in one larger object in this order.
+    pub fn gap_after(&self, id: Id) -> Option<u64> {
+        let next = id.checked_add(1).filter(|&next| (next as usize) < self.len())?;
+        let end = self.offset(id)?.checked_add(self.size(id))?;
+        let gap = self.offset(next)?.checked_sub(end)?;
+        let same =
+            self.run(id).directory == self.run(next).directory && self.version(id) == self.version(next);
+        same.then_some(gap)
+    }
+
     /// The label of a sample: the number of its class, or what a manifest or shard says.
     pub fn label(&self, id: Id) -> Option<i64> {
         match &self.labels {
