@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from . import _core, job, server
 from .deadline import Deadline
-from .errors import Error, LostError
+from .errors import Error, InvalidError, LostError
 from .rank import Ranks
 from .settings import Settings
 from .source import EPOCH_SHIFT, KEPT, Catalog, Listing, Progress, Scheme
@@ -258,6 +258,8 @@ class Served:
             wait=deadline.left(),
         )
         self._joined = client
+        if said["one_host"]:
+            self._judge_hosts(said["strategy"])
         for remark in said["remarks"]:
             if remark not in self._remarked:
                 self._remarked.add(remark)
@@ -270,6 +272,19 @@ class Served:
                 f"{granted:,}",
                 f"{asked:,}",
                 self._cache,
+            )
+
+    def _judge_hosts(self, strategy: str) -> None:
+        """Refuses ranks on several hosts, whose servers would plan differently."""
+        _, world = self.ranks()
+        here = Settings.read().local_world
+        if here is not None and here < world:
+            self.close()
+            raise InvalidError(
+                f"{world} ranks run on several hosts, {here} of them here, and `strategy={strategy!r}` plans from "
+                "what one server alone knows; that needs servers that know each other (`hotset serve --cluster`, "
+                "which is not there yet): train on one host, or choose `uniform`, or `carousel` with a number "
+                "for `fresh`"
             )
 
     def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:

@@ -42,6 +42,8 @@ class Settings:
     """How many ranks the launcher started."""
     launch: str | None
     """What the ranks of one launch have in common, where there was a launcher."""
+    local_world: int | None = None
+    """How many of them it started on this host."""
     run: str | None = None
     """The run of the process that started this one as a rank of its own."""
 
@@ -59,6 +61,7 @@ class Settings:
             runtime=_runtime(),
             rank=rank,
             world=world,
+            local_world=_number("LOCAL_WORLD_SIZE"),
             launch=None if rank is None else "\n".join(os.environ.get(name, "") for name in shared),
             run=os.environ.get("HOTSET_RUN") if "LOCAL_RANK" in os.environ and rank is None else None,
         )

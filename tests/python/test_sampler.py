@@ -158,3 +158,16 @@ def test_a_recorded_run_becomes_a_trace(tmp_path: Path, monkeypatch: pytest.Monk
     for epoch in range(2):
         trained = [id_ for id_ in range(10) if not numpy.isnan(losses[epoch, id_])]
         assert [losses[epoch, id_] for id_ in trained] == [id_ + epoch for id_ in trained]
+
+
+def test_ranks_on_several_hosts_are_refused_where_one_server_must_know_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", 40, 100))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    hotset.Sampler(train, num_replicas=4, rank=0)
+    hotset.Sampler(train, "carousel", settings={"fresh": 0.25}, num_replicas=4, rank=0)
+    for strategy in ("iis", "quiver", "carousel"):
+        with pytest.raises(hotset.InvalidError, match="--cluster"):
+            hotset.Sampler(train, strategy, num_replicas=4, rank=0)
+    hotset.Sampler(train, "iis", num_replicas=2, rank=0)

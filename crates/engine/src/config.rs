@@ -67,8 +67,9 @@ pub struct JobGrant {
     pub asked: u64,
     /// The bytes it may keep.
     pub granted: u64,
-    /// Whether its plans are made from losses.
-    pub needs_losses: bool,
+    /// Whether its plans are made from what one server alone knows, so that all ranks must be on its host: losses,
+    /// residents, how fast storage is.
+    pub one_host: bool,
     /// What a user should know.
     pub remarks: Vec<String>,
 }

@@ -175,7 +175,10 @@ impl Engine {
             policy: entry.name.to_owned(),
             asked,
             granted,
-            needs_losses: planner.as_ref().is_some_and(|planner| planner.strategy().needs_losses()),
+            one_host: planner.as_ref().is_some_and(|planner| {
+                let strategy = planner.strategy();
+                strategy.needs_losses() || planner.looks_at_residents() || strategy.adapts()
+            }),
             remarks,
         };
         let mut job = Job::new(request, grant.clone(), dataset, catalog.len(), policy, None);

@@ -132,7 +132,7 @@ impl Client {
         fields.set_item("asked", opened.asked)?;
         fields.set_item("granted", opened.granted)?;
         fields.set_item("remarks", opened.remarks)?;
-        fields.set_item("needs_losses", opened.needs_losses)?;
+        fields.set_item("one_host", opened.one_host)?;
         Ok(fields)
     }
 

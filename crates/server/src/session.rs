@@ -168,7 +168,7 @@ fn answer(
                 asked: grant.asked,
                 granted: grant.granted,
                 remarks: grant.remarks,
-                needs_losses: grant.needs_losses,
+                one_host: grant.one_host,
             })
         }
         request::Kind::CloseJob(asked) => {
