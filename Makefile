@@ -46,6 +46,13 @@ bench-store: .venv/.wheel ## Measure a miss-only epoch and a listing of 1.28 mil
 	$(BIN)/python benches/miss_path.py
 	$(BIN)/python benches/listing.py
 
+.PHONY: bench-live
+bench-live: .venv/.wheel ## Measure what strategies and policies save on storage bound by requests, bytes or nothing
+	$(BIN)/python benches/live.py $(ARGS)
+	$(BIN)/python benches/live.py --bound bytes --repeat 1
+	$(BIN)/python benches/live.py --bound compute $(ARGS)
+	$(BIN)/python benches/live.py --bound reports
+
 ##@ Develop
 
 .PHONY: test

@@ -1,7 +1,7 @@
 """What strategies and policies save, live: epochs through a server, from storage that is bound by requests.
 
 The store answers every request after 5 ms and works on 16 at a time: local files behind a throttle, or with
-`--store s3` a real S3 server behind the same. Packages are read through the same throttle, and what the packer
+`--store s3` a real S3 server behind the same. Packages are read through the same throttle; what the packer
 reads and writes is inside every time and every count. Losses are those of a real training where `--trace`
 names one (`loss` [epochs, samples]), and otherwise fall at another pace for every sample.
 
@@ -67,7 +67,7 @@ class Arm:
 
     def steady_counts(self, name: str) -> float:
         """The mean of a counter over all steady epochs."""
-        return statistics.mean(epoch[name] for epochs in self.counts for epoch in epochs[self.steady :])
+        return statistics.fmean(epoch[name] for epochs in self.counts for epoch in epochs[self.steady :])
 
 
 def main() -> None:
@@ -98,9 +98,9 @@ def main() -> None:
         if options.bound == "reports":
             _reports(place, reach, count, options.repeat)
             return
-        throttle = {} if bytes_bound else {
-            "throttle.latency": f"{LATENCY}ms", "throttle.requests": str(REQUESTS)
-        }
+        throttle = (
+            {} if bytes_bound else {"throttle.latency": f"{LATENCY}ms", "throttle.requests": str(REQUESTS)}
+        )
         for repetition in range(options.repeat):
             for arm in arms:
                 _train(arm, place, reach | throttle, folder / f"packages-{repetition}", losses, repetition)
@@ -131,12 +131,8 @@ def _arms(bound: str) -> list[Arm]:
     ]
 
 
-def _train(
-    arm: Arm, place: str, options: dict[str, str], packages: Path, losses: Losses, seed: int
-) -> None:
-    train = hotset.Dataset(
-        place, cache=arm.cache, with_ids=True, decode=len, storage_options=options
-    )
+def _train(arm: Arm, place: str, options: dict[str, str], packages: Path, losses: Losses, seed: int) -> None:
+    train = hotset.Dataset(place, cache=arm.cache, with_ids=True, decode=len, storage_options=options)
     sampler = hotset.Sampler(
         train,
         arm.strategy,
@@ -163,7 +159,10 @@ def _train(
         seconds.append(time.perf_counter() - began)
     counted = [each for each in train.stats()["epochs"] if each["epoch"] < arm.epochs]
     for each in counted:
-        if each["served"] != each["planned"] or each["served"] != each["hit"] + each["packed"] + each["single"]:
+        if (
+            each["served"] != each["planned"]
+            or each["served"] != each["hit"] + each["packed"] + each["single"]
+        ):
             raise UntrueError(f"{arm.name}: {each}")
     arm.seconds.append(seconds)
     arm.counts.append(counted)
@@ -202,7 +201,7 @@ def _traced(path: Path, count: int) -> Losses:
 def _bucket(samples: Samples) -> Iterator[tuple[str, dict[str, str]]]:
     """The samples in a bucket of a real S3 server."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "python"))
-    from bucket import Bucket
+    from bucket import Bucket  # type: ignore[import-not-found]
 
     bucket = Bucket()
     try:
@@ -234,17 +233,27 @@ def _table(arms: list[Arm], samples: int) -> None:
 
 
 def _request_bound(arms: list[Arm], count: int, size: int, options: argparse.Namespace) -> None:
-    print(f"{count:,} samples of {size:,} bytes, {LATENCY:g} ms, {REQUESTS} requests at a time ({options.store})")
+    print(
+        f"{count:,} samples of {size:,} bytes from {options.store}, {LATENCY:g} ms, {REQUESTS} requests at a time"
+    )
     _table(arms, count)
     lru, minio, icache, _ = arms
     for other, goal in ((lru, 8.0), (minio, 6.0)):
-        ratios = [theirs / ours for theirs, ours in zip(other.steady_seconds(), icache.steady_seconds(), strict=True)]
+        ratios = [
+            theirs / ours
+            for theirs, ours in zip(other.steady_seconds(), icache.steady_seconds(), strict=True)
+        ]
         verdict = "met" if statistics.median(ratios) >= goal else "MISSED"
-        print(f"{icache.name} is {_spread(ratios, '.1f')} times as fast as {other.name}; goal {goal:g}: {verdict}")
+        print(
+            f"{icache.name} is {_spread(ratios, '.1f')} times as fast as {other.name}; "
+            f"goal {goal:g}: {verdict}"
+        )
         counted = other.steady_counts("storage_requests") / icache.steady_counts("storage_requests")
         print(f"    by requests: {counted:.1f} times")
     each = icache.steady_counts("package_reads") / icache.steady_counts("packed")
-    print(f"requests for each packed sample: {each:.4f}; goal below 0.05: {'met' if each < 0.05 else 'MISSED'}")
+    print(
+        f"requests for each packed sample: {each:.4f}; goal below 0.05: {'met' if each < 0.05 else 'MISSED'}"
+    )
     for other in (lru, minio):
         even = [_break_even(ours, theirs) for ours, theirs in zip(icache.seconds, other.seconds, strict=True)]
         shown = ", ".join("later" if epoch is None else str(epoch) for epoch in even)
@@ -271,12 +280,19 @@ def _bytes_bound(arms: list[Arm], count: int, size: int, options: argparse.Names
 
 
 def _compute_bound(arms: list[Arm], count: int, size: int, options: argparse.Namespace) -> None:
-    print(f"{count:,} samples of {size:,} bytes, training takes 8,000 a second, storage gives {REQUESTS / LATENCY * 1000:,.0f}")
+    print(
+        f"{count:,} samples of {size:,} bytes, training takes 8,000 a second, "
+        f"storage gives {REQUESTS / LATENCY * 1000:,.0f}"
+    )
     _table(arms, count)
     oracle = arms[0].steady_seconds()
     for arm in arms[1:]:
         ratios = [ours / theirs for ours, theirs in zip(arm.steady_seconds(), oracle, strict=True)]
-        goal = "" if "lru" in arm.name else f"; goal at most 1.1: {'met' if statistics.median(ratios) <= 1.1 else 'MISSED'}"
+        goal = (
+            ""
+            if "lru" in arm.name
+            else f"; goal at most 1.1: {'met' if statistics.median(ratios) <= 1.1 else 'MISSED'}"
+        )
         print(f"{arm.name} takes {_spread(ratios, '.2f')} times as long as all in memory{goal}")
 
 
@@ -322,8 +338,14 @@ def _reports(place: str, reach: dict[str, str], count: int, repeat: int) -> None
         idle, busy = hits(False), hits(True)
         p99 = [statistics.quantiles(taken, n=100)[98] for taken in (idle, busy)]
         ratios.append(p99[1] / p99[0])
-        print(f"p99 of a batch of {BATCH} hits: idle {p99[0] * 1e6:,.0f} us, while losses arrive {p99[1] * 1e6:,.0f} us")
-    print(f"{_spread(ratios, '.2f')} times; goal at most 2: {'met' if statistics.median(ratios) <= 2 else 'MISSED'}")
+        print(
+            f"p99 of a batch of {BATCH} hits: idle {p99[0] * 1e6:,.0f} us, "
+            f"while losses arrive {p99[1] * 1e6:,.0f} us"
+        )
+    print(
+        f"{_spread(ratios, '.2f')} times; goal at most 2: "
+        f"{'met' if statistics.median(ratios) <= 2 else 'MISSED'}"
+    )
 
 
 if __name__ == "__main__":

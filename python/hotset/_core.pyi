@@ -60,7 +60,7 @@ class Client:
         state: bytes | None = None,
         wait: float,
     ) -> dict[str, Any]:
-        """The fields of `JobOpened`, as a dict. With `state` the job goes on from there, unless it is open."""
+        """The fields of `JobOpened`, as a dict. With `state` it goes on from there, unless it is open."""
     def close_job(self, job: str, *, wait: float) -> None: ...
     def begin_epoch(
         self, job: str, epoch: int, *, rank: int, world: int, start: int, join: bool = False, wait: float

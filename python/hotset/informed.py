@@ -15,7 +15,6 @@ from .reevaluation import Loss, losses_of
 from .reports import Reports
 from .source import Source
 
-
 _AT_ONCE = 1 << 20
 """Losses told in one call."""
 

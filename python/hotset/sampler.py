@@ -310,7 +310,9 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
 
 def _counted(epochs: int | None) -> int:
     if epochs is not None and epochs < 1:
-        raise InvalidError(f"`epochs={epochs}`: a run has at least one epoch; leave it out where it is not known")
+        raise InvalidError(
+            f"`epochs={epochs}`: a run has at least one epoch; leave it out where it is not known"
+        )
     return epochs or 0
 
 

@@ -153,9 +153,7 @@ class Served:
     def end_epoch(self, epoch: int, accuracy: float | None) -> None:
         rank, _ = self.ranks()
         self._on_job(
-            lambda client, left: client.end_epoch(
-                self.name, epoch, rank=rank, accuracy=accuracy, wait=left
-            )
+            lambda client, left: client.end_epoch(self.name, epoch, rank=rank, accuracy=accuracy, wait=left)
         )
 
     def importance(self) -> bytes:
@@ -281,10 +279,10 @@ class Served:
         if here is not None and here < world:
             self.close()
             raise InvalidError(
-                f"{world} ranks run on several hosts, {here} of them here, and `strategy={strategy!r}` plans from "
-                "what one server alone knows; that needs servers that know each other (`hotset serve --cluster`, "
-                "which is not there yet): train on one host, or choose `uniform`, or `carousel` with a number "
-                "for `fresh`"
+                f"{world} ranks run on several hosts, {here} of them here, and `strategy={strategy!r}` plans "
+                "from what one server alone knows; that needs servers that know each other (`hotset serve "
+                "--cluster`, which is not there yet): train on one host, or choose `uniform`, or `carousel` "
+                "with a number for `fresh`"
             )
 
     def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:

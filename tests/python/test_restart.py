@@ -47,8 +47,8 @@ class _Killer:
 
     def _run(self) -> None:
         while self.kills < KILLS and not self._done.wait(self._draw.uniform(0.02, 0.4)):
-            # Nobody may be there: it was killed just now and is being started. The dataset is not asked, since a
-            # thread that logs while workers are forked leaves them a locked log.
+            # Nobody may be there: it was killed just now and is being started. The dataset is not asked,
+            # since a thread that logs while workers are forked leaves them a locked log.
             for pid in _private_servers():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

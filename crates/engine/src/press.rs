@@ -356,7 +356,7 @@ impl Packer {
         let (id, put) = match incoming {
             Incoming::Passing { id, object, view } => {
                 let put = self.put(id, view.bytes());
-                drop(view);
+                // From here on the view is not looked at: its lease ends.
                 self.shared.lock().passed(object);
                 (id, put)
             }
