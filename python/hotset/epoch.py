@@ -45,7 +45,7 @@ class Epoch:
         """The next indices to hand out, from slot `first` on."""
         block = self.plan.block(first, first + _BLOCK)
         ids = [index & SAMPLE_MASK for index in block]
-        weights = getattr(self.plan, "weights", lambda *_: None)(first, first + _BLOCK)
+        weights = self.plan.weights(first, first + _BLOCK)
         if weights is not None:
             if self.weights is None:
                 self.weights = Weights(len(self._served))

@@ -60,8 +60,6 @@ def names(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=[snippet.splitlines()[0][:40] for snippet in SNIPPETS])
 def test_a_snippet_trains_and_reports_every_sample(names: dict[str, Any], snippet: str) -> None:
-    if "reevaluate" in snippet and not hasattr(names["sampler"]._source, "reevaluation"):
-        pytest.skip("the source does not ask for re-evaluation yet")
     if "logits" in snippet:
         # No loop of their own: one batch of what they are about.
         names["ids"] = torch.tensor([names["train"][number][2] for number in range(4)])

@@ -148,8 +148,6 @@ def test_importance_is_the_last_score_of_every_sample(train: hotset.ImageFolder)
     sampler = hotset.Sampler(train)
     ids = [index & SAMPLE_MASK for index in sampler][:5]
     sampler.update(ids, torch.arange(5).float())
-    if not hasattr(sampler._source, "scores"):
-        pytest.skip("the source does not tell scores yet")
     scores = sampler.importance()
     assert scores.shape == (20,) and scores.dtype == torch.float32
     assert [float(scores[number]) for number in ids] == [0.0, 1.0, 2.0, 3.0, 4.0]
