@@ -234,7 +234,8 @@ def _table(arms: list[Arm], samples: int) -> None:
 
 def _request_bound(arms: list[Arm], count: int, size: int, options: argparse.Namespace) -> None:
     print(
-        f"{count:,} samples of {size:,} bytes from {options.store}, {LATENCY:g} ms, {REQUESTS} requests at a time"
+        f"{count:,} samples of {size:,} bytes from {options.store}, {LATENCY:g} ms, "
+        f"{REQUESTS} requests at a time"
     )
     _table(arms, count)
     lru, minio, icache, _ = arms

@@ -3,6 +3,7 @@
 //! `main` is the one place that reads the environment: `HOTSET_*` variables become flags' defaults here, and
 //! everything below takes typed settings.
 
+mod figures;
 mod pack;
 mod place;
 mod record;

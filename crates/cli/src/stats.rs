@@ -10,15 +10,18 @@ use hotset_wire::Client;
 use hotset_wire::proto::{GetStats, Stats as Answer};
 use serde::Serialize;
 
-use crate::{place, table};
+use crate::{figures, place, table};
 
 /// How long a server has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Show what servers and jobs of this host do.
 ///
-/// Every serving is a hit (no storage read was made for it) or a read of its own. `late` counts servings that a
-/// reader waited for, `wait` how long batches waited in all.
+/// Every serving is a hit (no storage read was made for it), packed (its bytes came in a package that was read) or
+/// single (a read of its own). `hit (paper's)` counts hit and packed, as papers do. `packed a request` is how many
+/// servings a package that was read brought, `waste` the share of package bytes served to nobody. `late` counts
+/// servings that a reader waited for, `wait` how long batches waited in all. Tables are folded to the terminal's
+/// width, or to `$COLUMNS`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +73,7 @@ impl Stats {
             serde_json::to_string(&found)
                 .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?
         } else {
-            table::render(&found, self.epochs)
+            figures::render(&found, self.epochs, table::width())
         };
         text.push('\n');
         if clear {

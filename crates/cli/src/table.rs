@@ -1,34 +1,37 @@
-//! Tables for people.
+//! Tables and lines for people, as wide as their terminal.
 
 use std::io::Write;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use hotset_core::bytes::human;
-use hotset_wire::proto::{EpochStats, JobStats, ServerStats};
 
-use crate::stats::Found;
+/// Where nobody says how wide it is: a pipe, a file.
+const WIDTH: usize = 100;
+/// Blanks after each column.
+const GAP: u16 = 1;
 
-/// All servers, their jobs, and the last `epochs` of each.
-pub(crate) fn render(found: &[Found], epochs: usize) -> String {
-    if found.is_empty() {
-        return "no server of yours runs".into();
+/// A column: its title, then one cell for each row.
+pub(crate) struct Column {
+    title: &'static str,
+    cells: Vec<String>,
+}
+
+impl Column {
+    pub(crate) fn new(title: &'static str, cells: Vec<String>) -> Self {
+        Self { title, cells }
     }
-    let mut text = String::new();
-    for one in found {
-        if !text.is_empty() {
-            text.push_str("\n\n");
-        }
-        text.push_str(&server(&one.socket, one.stats.server.as_ref()));
-        for job in &one.stats.jobs {
-            text.push_str("\n\n");
-            text.push_str(&self::job(job, epochs));
-        }
-        if one.stats.jobs.is_empty() {
-            text.push_str("\n  no jobs");
-        }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(String::as_str).chain(self.title.lines());
+        cells.map(|text| text.chars().count()).max().unwrap_or(0) + usize::from(GAP)
     }
-    text
+}
+
+/// How many columns of text there is room for: as `$COLUMNS` says, else as the terminal does.
+pub(crate) fn width() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let seen = || Table::new().width().map(usize::from);
+    told.filter(|&columns| columns > 0).or_else(seen).unwrap_or(WIDTH)
 }
 
 /// Rows without a head, in as much width as the terminal has.
@@ -41,106 +44,96 @@ pub(crate) fn plain(rows: impl Iterator<Item = Vec<String>>) -> String {
     table.to_string()
 }
 
+/// Columns of figures. Those that find no room beside the others follow in another table below, with `name` in
+/// front again; columns of one group stay together where they can.
+pub(crate) fn folded(name: &Column, groups: Vec<Vec<Column>>, width: usize) -> String {
+    let room = width.saturating_sub(name.width());
+    let needs = |columns: &[Column]| columns.iter().map(Column::width).sum::<usize>();
+    let mut tables: Vec<Vec<Column>> = vec![Vec::new()];
+    for group in groups {
+        let splits = needs(&group) > room;
+        let pieces: Vec<Vec<Column>> =
+            if splits { group.into_iter().map(|column| vec![column]).collect() } else { vec![group] };
+        for piece in pieces {
+            match tables.last_mut() {
+                Some(last) if last.is_empty() || needs(last) + needs(&piece) <= room => last.extend(piece),
+                _ => tables.push(piece),
+            }
+        }
+    }
+    let texts: Vec<String> = tables.iter().map(|columns| aligned(name, columns)).collect();
+    texts.join("\n")
+}
+
+fn aligned(name: &Column, columns: &[Column]) -> String {
+    let all = || std::iter::once(name).chain(columns);
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(all().map(|column| column.title));
+    for row in 0..name.cells.len() {
+        table.add_row(all().map(|column| column.cells.get(row).map_or("", String::as_str)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((0, GAP));
+    }
+    table.trim_fmt()
+}
+
+/// `text` in lines of at most `width` where its words allow it; those after the first begin with `indent`.
+pub(crate) fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let words = text.trim_start_matches(' ');
+    let mut lines = text[..text.len() - words.len()].to_owned();
+    let mut used = lines.len();
+    for (number, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if number > 0 && used + 1 + length > width {
+            lines.push('\n');
+            lines.push_str(indent);
+            used = indent.len();
+        } else if number > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines
+}
+
 /// Writes to standard output. A reader that closed the pipe has seen enough.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn server(socket: &str, stats: Option<&ServerStats>) -> String {
-    let Some(stats) = stats else { return socket.to_owned() };
-    let limit =
-        if stats.memory_limit > 0 { format!(" of {}", human(stats.memory_limit)) } else { String::new() };
-    format!(
-        "server {} at {socket}, up {:.0} s\n  cache {}{limit} + reserve {}, {} in use ({} passing), {} readers, \
-         {} leases, {} of {} reads in flight",
-        stats.pid,
-        stats.uptime_seconds,
-        human(stats.capacity),
-        human(stats.reserve),
-        human(stats.occupied),
-        human(stats.passing),
-        stats.readers,
-        stats.leases,
-        stats.reads_in_flight,
-        stats.concurrency,
-    )
-}
-
-fn job(job: &JobStats, epochs: usize) -> String {
-    let what = if job.strategy.is_empty() {
-        format!("kept by {}", job.policy)
-    } else {
-        format!("{} + {}", job.strategy, job.policy)
-    };
-    let head = format!(
-        "job {} · {what} · {}\n  {} samples, {}; keeps {} samples, {} of {}",
-        job.job,
-        job.place,
-        job.samples,
-        human(job.bytes),
-        job.resident_samples,
-        human(job.resident_bytes),
-        human(job.capacity),
-    );
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["epoch", "served", "hit", "single", "coverage", "reads", "read", "late", "wait"]);
-    let from = job.epochs.len().saturating_sub(epochs);
-    for epoch in &job.epochs[from..] {
-        // What is read ahead for an epoch that nobody has begun.
-        let ahead = if epoch.served == 0 { " ahead" } else { "" };
-        table.add_row(row(format!("{}{ahead}", epoch.epoch), epoch));
-    }
-    if let Some(unplanned) = job.unplanned.as_ref().filter(|stats| stats.served > 0) {
-        table.add_row(row("unplanned".into(), unplanned));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    if table.row_count() == 0 { head } else { format!("{head}\n{table}") }
-}
-
-fn row(name: String, epoch: &EpochStats) -> [String; 9] {
-    let share = |part: u64| if epoch.served == 0 { 0.0 } else { 100.0 * part as f64 / epoch.served as f64 };
-    let wait = epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum);
-    [
-        name,
-        epoch.served.to_string(),
-        format!("{:.1} %", share(epoch.hit)),
-        format!("{:.1} %", share(epoch.single)),
-        format!("{:.1} %", 100.0 * epoch.coverage),
-        epoch.storage_reads.to_string(),
-        human(epoch.storage_bytes),
-        epoch.late.to_string(),
-        format!("{wait:.2} s"),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
-    use hotset_wire::proto::Stats;
-
     use super::*;
 
+    fn column(title: &'static str, cell: &str) -> Column {
+        Column::new(title, vec![cell.into()])
+    }
+
     #[test]
-    fn a_job_shows_its_last_epochs_and_what_no_plan_asked_for() {
-        let epoch = |epoch| EpochStats { epoch, served: 100, hit: 20, single: 80, ..EpochStats::default() };
-        let job = JobStats {
-            job: "run/train".into(),
-            strategy: "uniform".into(),
-            policy: "lru".into(),
-            epochs: (0..9).map(epoch).collect(),
-            unplanned: Some(EpochStats { served: 3, hit: 3, ..EpochStats::default() }),
-            ..JobStats::default()
-        };
-        let stats = Stats { server: Some(ServerStats::default()), jobs: vec![job] };
-        let text = render(&[Found { socket: "/run/x.sock".into(), stats }], 2);
-        assert!(
-            text.contains("uniform + lru") && text.contains("20.0 %") && text.contains("unplanned"),
-            "{text}"
+    fn groups_stay_together_and_follow_below_where_there_is_no_room() {
+        let name = column("epoch", "12");
+        let groups = || vec![vec![column("a", "111"), column("b", "222")], vec![column("c", "333")]];
+        assert_eq!(folded(&name, groups(), 18), "epoch   a   b   c\n   12 111 222 333");
+        assert_eq!(folded(&name, groups(), 17), "epoch   a   b\n   12 111 222\nepoch   c\n   12 333");
+        let one_by_one = folded(&name, groups(), 10);
+        assert_eq!(one_by_one.lines().count(), 6, "{one_by_one}");
+        assert_eq!(
+            folded(&name, groups(), 0).lines().count(),
+            6,
+            "too narrow for anything, and nothing is lost"
         );
-        assert!(text.contains("\n 8 ") || text.contains("8 "), "{text}");
-        assert!(!text.contains(" 6  "), "{text}");
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_between_words() {
+        assert_eq!(wrapped("one two three", "  ", 7), "one two\n  three");
+        assert_eq!(wrapped("  one two", "    ", 80), "  one two", "blanks in front stay");
+        assert_eq!(wrapped("/a/very/long/path x", "  ", 4), "/a/very/long/path\n  x", "no word is cut");
     }
 }

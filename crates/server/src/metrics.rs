@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use hotset_wire::proto::{EpochStats, JobStats, ServerStats, Stats};
+use hotset_wire::proto::{EpochStats, JobStats, PackageStats, RankWait, Region, ServerStats, Stats};
 
 /// How a figure moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,12 @@ const fn job(name: &'static str, kind: Kind, meaning: &'static str, read: fn(&Jo
 
 const fn labelled(
     name: &'static str,
+    kind: Kind,
     label: &'static str,
     meaning: &'static str,
     read: fn(&JobStats) -> Vec<(String, f64)>,
 ) -> Metric {
-    Metric { name, kind: Kind::Counter, meaning, source: Source::Labelled(label, read) }
+    Metric { name, kind, meaning, source: Source::Labelled(label, read) }
 }
 
 /// A figure of all of a job's servings so far, planned or not.
@@ -94,13 +95,39 @@ static METRICS: &[Metric] = &[
     job("hotset_job_capacity_bytes", Gauge, "bytes the job may keep", |j| j.capacity as f64),
     job("hotset_resident_samples", Gauge, "samples its policy keeps", |j| j.resident_samples as f64),
     job("hotset_resident_bytes", Gauge, "bytes its policy keeps", |j| j.resident_bytes as f64),
+    labelled(
+        "hotset_region_capacity_bytes",
+        Gauge,
+        "region",
+        "parts of the capacity, by what they are for",
+        |j| regions(j, |region| region.capacity),
+    ),
+    labelled("hotset_region_used_bytes", Gauge, "region", "bytes kept in each of them", |j| {
+        regions(j, |region| region.used)
+    }),
+    labelled("hotset_plan_note", Gauge, "note", "what the strategy says of its last plan", |j| {
+        let mut notes: Vec<(String, f64)> =
+            j.notes.iter().map(|(name, note)| (name.clone(), *note)).collect();
+        notes.sort_by(|a, b| a.0.cmp(&b.0));
+        notes
+    }),
+    job("hotset_packages", Gauge, "packages that hold somebody", |j| packages(j, |p| p.packages)),
+    job("hotset_packages_samples", Gauge, "samples in them that are no dead copies", |j| {
+        packages(j, |p| p.samples)
+    }),
+    job("hotset_packages_bytes", Gauge, "bytes that reading all of them would cost", |j| {
+        packages(j, |p| p.bytes)
+    }),
+    job("hotset_packages_packing", Gauge, "packages chosen and not yet written", |j| {
+        packages(j, |p| p.packing)
+    }),
     job("hotset_epoch", Gauge, "the newest epoch that was served from", |j| {
         newest(j).map_or(-1.0, |epoch| epoch.epoch as f64)
     }),
     job("hotset_epoch_coverage", Gauge, "share of the dataset served in that epoch", |j| {
         newest(j).map_or(0.0, |epoch| epoch.coverage)
     }),
-    labelled("hotset_served_total", "how", "servings, by how their bytes came", |j| {
+    labelled("hotset_served_total", Counter, "how", "servings, by how their bytes came", |j| {
         let hit = ("hit".to_owned(), total(j, |e| e.hit));
         let packed = ("packed".to_owned(), total(j, |e| e.packed));
         vec![hit, packed, ("single".to_owned(), total(j, |e| e.single))]
@@ -120,6 +147,33 @@ static METRICS: &[Metric] = &[
     job("hotset_storage_bytes_total", Counter, "bytes that came from storage", |j| {
         total(j, |e| e.storage_bytes)
     }),
+    job("hotset_package_reads_total", Counter, "those of the requests that read a package", |j| {
+        total(j, |e| e.package_reads)
+    }),
+    job("hotset_package_bytes_total", Counter, "bytes of samples in packages that were read", |j| {
+        total(j, |e| e.package_bytes)
+    }),
+    job(
+        "hotset_package_bytes_served_total",
+        Counter,
+        "those of them that were served; the rest is waste",
+        |j| total(j, |e| e.package_bytes_served),
+    ),
+    job("hotset_packages_lost_total", Counter, "packages found torn, damaged, foreign or gone", |j| {
+        total(j, |e| e.packages_lost)
+    }),
+    job("hotset_pack_reads_total", Counter, "samples fetched only to be packed", |j| {
+        total(j, |e| e.pack_reads)
+    }),
+    job("hotset_pack_bytes_read_total", Counter, "bytes fetched only to be packed", |j| {
+        total(j, |e| e.pack_bytes_read)
+    }),
+    job("hotset_pack_bytes_written_total", Counter, "bytes of packages written", |j| {
+        total(j, |e| e.pack_bytes_written)
+    }),
+    job("hotset_overdue_total", Counter, "plans made without waiting longer for a rank", |j| {
+        total(j, |e| e.overdue)
+    }),
     job("hotset_refill_total", Counter, "servings of kept samples whose bytes a restart had lost", |j| {
         total(j, |e| e.refill)
     }),
@@ -129,17 +183,28 @@ static METRICS: &[Metric] = &[
     }),
     job("hotset_late_total", Counter, "servings that a reader waited for", |j| total(j, |e| e.late)),
     job("hotset_failed_total", Counter, "reads that ended in an error", |j| total(j, |e| e.failed)),
-    labelled("hotset_scores_total", "verdict", "scores reported, taken or refused", |j| {
+    labelled("hotset_scores_total", Counter, "verdict", "scores reported, taken or refused", |j| {
         let taken = ("taken".to_owned(), total(j, |e| e.reported));
         vec![taken, ("refused".to_owned(), total(j, |e| e.rejected_scores))]
     }),
-    labelled("hotset_batches_total", "rank", "batches answered", |j| waits(j, |wait| wait.batches as f64)),
-    labelled("hotset_wait_seconds_total", "rank", "time that batches waited for storage", |j| {
+    labelled("hotset_batches_total", Counter, "rank", "batches answered", |j| {
+        waits(j, |wait| wait.batches as f64)
+    }),
+    labelled("hotset_wait_seconds_total", Counter, "rank", "time that batches waited for storage", |j| {
         waits(j, |wait| wait.sum)
     }),
 ];
 
-fn waits(job: &JobStats, read: fn(&hotset_wire::proto::RankWait) -> f64) -> Vec<(String, f64)> {
+fn regions(job: &JobStats, read: fn(&Region) -> u64) -> Vec<(String, f64)> {
+    job.regions.iter().map(|region| (region.name.clone(), read(region) as f64)).collect()
+}
+
+/// A figure of the job's packages; zero where it makes none.
+fn packages(job: &JobStats, read: fn(&PackageStats) -> u64) -> f64 {
+    job.packages.as_ref().map_or(0.0, |packages| read(packages) as f64)
+}
+
+fn waits(job: &JobStats, read: fn(&RankWait) -> f64) -> Vec<(String, f64)> {
     let waits = job.total.iter().flat_map(|total| &total.waits);
     waits.map(|wait| (wait.rank.to_string(), read(wait))).collect()
 }

@@ -59,3 +59,55 @@ fn what_is_scraped_can_be_parsed_whatever_a_job_is_called() {
     let served = "hotset_served_total{job=\"a\\\"b\\\\c\\nd\",strategy=\"\",policy=\"\",how=\"hit\"} 3";
     assert!(text.contains(served), "{text}");
 }
+
+#[test]
+fn regions_notes_and_packages_are_scraped_where_there_are_some() {
+    let region = |name: &str, capacity, used| Region { name: name.into(), capacity, used };
+    let total = EpochStats {
+        package_reads: 90,
+        package_bytes: 400,
+        package_bytes_served: 300,
+        pack_reads: 7,
+        pack_bytes_read: 70,
+        pack_bytes_written: 700,
+        packages_lost: 2,
+        overdue: 1,
+        ..EpochStats::default()
+    };
+    let job = JobStats {
+        job: "run".into(),
+        regions: vec![region("h", 90, 80), region("l", 10, 5)],
+        notes: [("still".to_owned(), 0.0), ("fresh".to_owned(), 0.25)].into(),
+        packages: Some(PackageStats {
+            packages: 5,
+            samples: 600,
+            bytes: 7_000,
+            packing: 1,
+            ..Default::default()
+        }),
+        total: Some(total),
+        ..JobStats::default()
+    };
+    let text = render(&Stats { server: None, jobs: vec![job, JobStats::default()] });
+    let labels = "job=\"run\",strategy=\"\",policy=\"\"";
+    for line in [
+        format!("hotset_region_capacity_bytes{{{labels},region=\"h\"}} 90"),
+        format!("hotset_region_used_bytes{{{labels},region=\"l\"}} 5"),
+        format!("hotset_plan_note{{{labels},note=\"fresh\"}} 0.25"),
+        format!("hotset_packages{{{labels}}} 5"),
+        format!("hotset_packages_samples{{{labels}}} 600"),
+        format!("hotset_packages_bytes{{{labels}}} 7000"),
+        format!("hotset_packages_packing{{{labels}}} 1"),
+        format!("hotset_package_reads_total{{{labels}}} 90"),
+        format!("hotset_package_bytes_total{{{labels}}} 400"),
+        format!("hotset_package_bytes_served_total{{{labels}}} 300"),
+        format!("hotset_packages_lost_total{{{labels}}} 2"),
+        format!("hotset_pack_reads_total{{{labels}}} 7"),
+        format!("hotset_pack_bytes_read_total{{{labels}}} 70"),
+        format!("hotset_pack_bytes_written_total{{{labels}}} 700"),
+        format!("hotset_overdue_total{{{labels}}} 1"),
+        "hotset_packages{job=\"\",strategy=\"\",policy=\"\"} 0".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}

@@ -48,12 +48,14 @@ pub(super) const ENTRY: Entry = Entry {
 struct Hybrid {
     selection: Selection,
     volatility: Volatility,
+    /// Samples whose losses under the current model the last plan was made with.
+    reevaluated: usize,
 }
 
 impl Hybrid {
     fn new(setup: Setup) -> Self {
         let volatility = Volatility::new(setup.samples);
-        Self { selection: Selection::new(setup, PARAMETERS), volatility }
+        Self { selection: Selection::new(setup, PARAMETERS), volatility, reevaluated: 0 }
     }
 
     fn setup(&self) -> &Setup {
@@ -86,7 +88,9 @@ impl Strategy for Hybrid {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
         let mut values = self.selection.values(draw);
         let warm = self.volatility.frozen().is_none();
+        self.reevaluated = 0;
         if !warm && let Some(reevaluated) = draw.reevaluated {
+            self.reevaluated = reevaluated.len();
             reorder(&mut values, reevaluated);
         }
         self.selection.plan(draw, values, warm || self.setup().is_full_last(draw.epoch))
@@ -127,6 +131,13 @@ impl Strategy for Hybrid {
         set.map_or(Reevaluation::Nothing, Reevaluation::Set)
     }
 
+    /// `s`: the samples of S, once it is frozen. `reevaluated`: those of them whose new losses the last plan was
+    /// made with; none if the trainer told none.
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        let frozen = self.volatility.frozen().map(|set| ("s", set.len() as f64));
+        frozen.into_iter().chain([("reevaluated", self.reevaluated as f64)]).collect()
+    }
+
     fn save(&self) -> Vec<u8> {
         let mut out = Writer::new(self.setup().samples);
         self.volatility.save(&mut out);
@@ -161,5 +172,21 @@ mod tests {
             hybrid.close(epoch, &Table::new(100));
         }
         assert!(matches!(hybrid.reevaluates(4), Reevaluation::Set(set) if set.len() == 10));
+    }
+
+    #[test]
+    fn how_many_were_reevaluated_is_told_and_not_how_many_should_have_been() {
+        let mut setup = Setup { capacity: 40, ..Setup::new(100, 0) };
+        setup.values = ENTRY.values([("warmup_max", "1")]).unwrap();
+        let mut hybrid = Hybrid::new(setup);
+        hybrid.draw(&Draw { world: 1, ..Draw::default() });
+        assert_eq!(hybrid.notes(), [("reevaluated", 0.0)], "it warms up");
+        hybrid.close(0, &Table::new(100));
+        let Reevaluation::Set(set) = hybrid.reevaluates(1) else { panic!("S is frozen") };
+        let losses: Vec<(Id, f32)> = set.iter().map(|&id| (id, 1.0)).collect();
+        hybrid.draw(&Draw { epoch: 1, world: 1, reevaluated: Some(&losses), ..Draw::default() });
+        assert_eq!(hybrid.notes(), [("s", 10.0), ("reevaluated", 10.0)]);
+        hybrid.draw(&Draw { epoch: 2, world: 1, ..Draw::default() });
+        assert_eq!(hybrid.notes(), [("s", 10.0), ("reevaluated", 0.0)], "nobody called `reevaluate`");
     }
 }

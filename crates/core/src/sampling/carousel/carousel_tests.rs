@@ -134,3 +134,18 @@ fn a_restored_window_goes_on_the_same() {
         }
     }
 }
+
+#[test]
+fn the_share_that_was_chosen_is_told_and_whether_the_cache_stands_still() {
+    let mut strategy = carousel(1_000, 200, "auto", "fifo");
+    assert_eq!(strategy.notes(), [], "nothing was planned");
+    let mut notes = |epoch, storage| {
+        let rates = Some(super::super::Rates { storage, training: 1.0 });
+        strategy.draw(&Draw { epoch, world: 1, carried: Some(&[]), rates, ..Draw::default() });
+        strategy.notes()
+    };
+    assert_eq!(notes(0, 0.4), [("fresh", 0.4), ("still", 1.0)], "the first epoch is a full pass");
+    assert_eq!(notes(1, 0.4), [("fresh", 0.4), ("still", 0.0)]);
+    assert_eq!(notes(2, 0.01), [("fresh", 0.25), ("still", 0.0)], "never below `least`");
+    assert_eq!(notes(3, 0.9), [("fresh", 0.9), ("still", 1.0)], "storage brings all that does not stay");
+}

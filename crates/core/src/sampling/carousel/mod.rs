@@ -57,6 +57,8 @@ struct Carousel {
     /// The share of the dataset's bytes that the cache holds.
     share: f64,
     window: Option<Window>,
+    /// Of the last plan: `fresh` as it was chosen, and whether it was a full pass.
+    last: Option<(f64, bool)>,
 }
 
 impl Carousel {
@@ -64,7 +66,7 @@ impl Carousel {
         setup.values = std::mem::take(&mut setup.values).or_defaults(PARAMETERS);
         let whole = (0..setup.end()).fold(0u64, |sum, id| sum.saturating_add(setup.sizes.size(id)));
         let share = if whole == 0 { 1.0 } else { setup.capacity as f64 / whole as f64 };
-        Self { setup, share, window: None }
+        Self { setup, share, window: None, last: None }
     }
 
     /// The share of newly read servings in the epoch to be drawn.
@@ -99,6 +101,7 @@ impl Strategy for Carousel {
         let fresh = self.fresh(draw);
         let still = fresh >= 1.0 - self.share || self.setup.is_full_last(draw.epoch);
         let empty = self.window.as_ref().is_none_or(Window::is_empty);
+        self.last = Some((fresh, still || empty));
         if still || empty {
             return self.pass(draw);
         }
@@ -135,6 +138,13 @@ impl Strategy for Carousel {
 
     fn adapts(&self) -> bool {
         self.setup.values.number("fresh").is_none()
+    }
+
+    /// `fresh`: the share that was chosen. `still`: 1 if the plan is a full pass over a cache that nobody leaves,
+    /// as the first one is and every one for which storage is fast enough.
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        let notes = |(fresh, still)| vec![("fresh", fresh), ("still", f64::from(u8::from(still)))];
+        self.last.map(notes).unwrap_or_default()
     }
 
     fn save(&self) -> Vec<u8> {

@@ -1,0 +1,182 @@
+//! What servers and jobs tell of themselves, in words and tables.
+//!
+//! A job is its settings, then what it keeps and where, then one row for each of its last epochs. What a job does
+//! not have (regions, packages, notes of its strategy) takes no line.
+
+use hotset_core::bytes::human;
+use hotset_wire::proto::{EpochStats, JobStats, PackageStats, ServerStats};
+
+use crate::stats::Found;
+use crate::table::{Column, folded, wrapped};
+
+/// Lines that go on are moved in behind those they go on from.
+const INDENT: &str = "    ";
+
+/// All servers, their jobs, and the last `epochs` of each, in lines of `width`.
+pub(crate) fn render(found: &[Found], epochs: usize, width: usize) -> String {
+    if found.is_empty() {
+        return "no server of yours runs".into();
+    }
+    let mut texts = Vec::new();
+    for one in found {
+        let mut lines = server(&one.socket, one.stats.server.as_ref());
+        if one.stats.jobs.is_empty() {
+            lines.push("  no jobs".into());
+        }
+        texts.push(wrapped_all(&lines, width));
+        texts.extend(one.stats.jobs.iter().map(|each| job(each, epochs, width)));
+    }
+    texts.join("\n\n")
+}
+
+fn wrapped_all(lines: &[String], width: usize) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| wrapped(line, INDENT, width)).collect();
+    lines.join("\n")
+}
+
+fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
+    let Some(stats) = stats else { return vec![socket.to_owned()] };
+    let limit =
+        if stats.memory_limit > 0 { format!(" of {}", human(stats.memory_limit)) } else { String::new() };
+    let memory = format!(
+        "  cache {}{limit} + reserve {}, {} in use ({} passing), {} readers, {} leases, {} of {} reads in flight",
+        human(stats.capacity),
+        human(stats.reserve),
+        human(stats.occupied),
+        human(stats.passing),
+        stats.readers,
+        stats.leases,
+        stats.reads_in_flight,
+        stats.concurrency,
+    );
+    vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory]
+}
+
+fn job(job: &JobStats, epochs: usize, width: usize) -> String {
+    let what = if job.strategy.is_empty() {
+        format!("kept by {}", job.policy)
+    } else {
+        format!("{} + {}", job.strategy, job.policy)
+    };
+    let mut lines = vec![
+        format!("job {} · {what} · {}", job.job, job.place),
+        format!(
+            "  {} samples, {}; keeps {} samples, {} of {}",
+            job.samples,
+            human(job.bytes),
+            job.resident_samples,
+            human(job.resident_bytes),
+            human(job.capacity),
+        ),
+    ];
+    lines.extend(regions(job));
+    lines.extend(job.packages.as_ref().map(packages));
+    lines.extend(notes(job));
+    lines.extend(remarks(job).map(|remark| format!("  note: {remark}")));
+    let head = wrapped_all(&lines, width);
+    let from = job.epochs.len().saturating_sub(epochs);
+    // What is read ahead for an epoch that nobody has begun.
+    let ahead = |epoch: &EpochStats| if epoch.served == 0 { " ahead" } else { "" };
+    let mut rows: Vec<(String, &EpochStats)> =
+        job.epochs[from..].iter().map(|epoch| (format!("{}{}", epoch.epoch, ahead(epoch)), epoch)).collect();
+    rows.extend(
+        job.unplanned.iter().filter(|stats| stats.served > 0).map(|stats| ("unplanned".into(), stats)),
+    );
+    if rows.is_empty() {
+        return head;
+    }
+    let packs = job.packages.is_some() || rows.iter().any(|(_, epoch)| epoch.package_reads > 0);
+    format!("{head}\n{}", table(&rows, packs, width))
+}
+
+/// The parts of a capacity that has several, and how it is split.
+fn regions(job: &JobStats) -> Option<String> {
+    let whole: u64 = job.regions.iter().map(|region| region.capacity).sum();
+    let share = |part: u64| if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    let parts: Vec<String> = job
+        .regions
+        .iter()
+        .map(|region| {
+            let split = share(region.capacity);
+            format!("{} {} of {} ({split:.0} %)", region.name, human(region.used), human(region.capacity))
+        })
+        .collect();
+    (parts.len() > 1).then(|| format!("  regions: {}", parts.join(", ")))
+}
+
+fn packages(packages: &PackageStats) -> String {
+    format!(
+        "  packages: {} with {} samples, {}, {} being packed, at {}",
+        packages.packages,
+        packages.samples,
+        human(packages.bytes),
+        packages.packing,
+        packages.place,
+    )
+}
+
+/// What the strategy says of its last plan.
+fn notes(job: &JobStats) -> Option<String> {
+    let mut names: Vec<(&String, f64)> = job.notes.iter().map(|(name, figure)| (name, *figure)).collect();
+    names.sort_by(|a, b| a.0.cmp(b.0));
+    let words = names.into_iter().filter_map(|(name, figure)| match name.as_str() {
+        "still" => (figure > 0.0).then(|| "a full pass over a static cache".to_owned()),
+        _ => Some(format!("{name} {}", (figure * 1000.0).round() / 1000.0)),
+    });
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| format!("  last plan: {}", words.join(", ")))
+}
+
+/// What a user should know, as the server says it and as its counters do.
+fn remarks(job: &JobStats) -> impl Iterator<Item = String> + '_ {
+    let total = job.total.as_ref();
+    let count = |read: fn(&EpochStats) -> u64| total.map(read).filter(|&count| count > 0);
+    let overdue = count(|total| total.overdue);
+    let lost = count(|total| total.packages_lost);
+    let overdue = overdue.map(|count| format!("plans made without waiting longer for a rank: {count}"));
+    let lost =
+        lost.map(|count| format!("packages found torn, damaged, foreign or gone, and dropped: {count}"));
+    job.remarks.iter().cloned().chain(overdue).chain(lost)
+}
+
+fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
+    let column = |title, cell: fn(&EpochStats) -> String| {
+        Column::new(title, rows.iter().map(|(_, epoch)| cell(epoch)).collect())
+    };
+    let name = Column::new("epoch", rows.iter().map(|(name, _)| name.clone()).collect());
+    let servings = vec![
+        column("served", |epoch| epoch.served.to_string()),
+        column("hit", |epoch| percent(epoch.hit, epoch.served)),
+        column("hit\n(paper's)", |epoch| percent(epoch.hit + epoch.packed, epoch.served)),
+        column("packed", |epoch| percent(epoch.packed, epoch.served)),
+        column("single", |epoch| percent(epoch.single, epoch.served)),
+        column("coverage", |epoch| format!("{:.1} %", 100.0 * epoch.coverage)),
+    ];
+    let mut storage = vec![
+        column("reads", |epoch| epoch.storage_reads.to_string()),
+        column("read", |epoch| human(epoch.storage_bytes)),
+    ];
+    if packs {
+        storage.push(column("requests", |epoch| epoch.storage_requests.to_string()));
+        // Samples served from packages for each request that read one.
+        storage.push(column("packed a\nrequest", |epoch| match epoch.package_reads {
+            0 => "-".into(),
+            reads => format!("{:.0}", epoch.packed as f64 / reads as f64),
+        }));
+        storage.push(column("waste", |epoch| format!("{:.1} %", 100.0 * epoch.package_waste)));
+    }
+    let waiting = vec![
+        column("late", |epoch| epoch.late.to_string()),
+        column("wait", |epoch| format!("{:.2} s", epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum))),
+    ];
+    folded(&name, vec![servings, storage, waiting], width)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    format!("{share:.1} %")
+}
+
+#[cfg(test)]
+#[path = "figures_tests.rs"]
+mod tests;

@@ -1,0 +1,117 @@
+//! What a person sees of jobs.
+
+use hotset_wire::proto::{Region, Stats};
+
+use super::*;
+
+fn shown(job: JobStats, epochs: usize, width: usize) -> String {
+    let stats = Stats { server: Some(ServerStats::default()), jobs: vec![job] };
+    render(&[Found { socket: "/run/x.sock".into(), stats }], epochs, width)
+}
+
+fn packing() -> JobStats {
+    let epoch = |epoch| EpochStats {
+        epoch,
+        served: 35_000,
+        hit: 7_000,
+        packed: 25_200,
+        single: 2_800,
+        coverage: 0.7,
+        storage_reads: 41_000,
+        storage_requests: 2_891,
+        storage_bytes: 60 << 20,
+        package_reads: 90,
+        package_waste: 0.25,
+        ..EpochStats::default()
+    };
+    let region = |name: &str, capacity, used| Region { name: name.into(), capacity, used };
+    JobStats {
+        job: "run/train".into(),
+        place: "s3://bucket/a/rather/long/prefix/of/training/images".into(),
+        strategy: "hybrid".into(),
+        policy: "impact".into(),
+        samples: 50_000,
+        regions: vec![
+            region("h", 13 << 20, 12 << 20),
+            region("l", 2 << 20, 1 << 20),
+            region("buffer", 5 << 20, 5 << 20),
+        ],
+        packages: Some(PackageStats {
+            place: "/scratch/packages".into(),
+            packages: 52,
+            samples: 38_000,
+            bytes: 54 << 20,
+            packing: 3,
+        }),
+        notes: [("reevaluated".to_owned(), 1_234.0), ("s".to_owned(), 1_234.0)].into(),
+        remarks: vec!["the place of packages `/scratch/packages` is full".into()],
+        epochs: (0..9).map(epoch).collect(),
+        total: Some(EpochStats { overdue: 1, packages_lost: 2, ..EpochStats::default() }),
+        ..JobStats::default()
+    }
+}
+
+#[test]
+fn a_job_shows_its_last_epochs_and_what_no_plan_asked_for() {
+    let epoch = |epoch| EpochStats { epoch, served: 100, hit: 20, single: 80, ..EpochStats::default() };
+    let job = JobStats {
+        job: "run/train".into(),
+        strategy: "uniform".into(),
+        policy: "lru".into(),
+        epochs: (0..9).map(epoch).collect(),
+        unplanned: Some(EpochStats { served: 3, hit: 3, ..EpochStats::default() }),
+        ..JobStats::default()
+    };
+    let text = shown(job, 2, 100);
+    assert!(text.contains("uniform + lru") && text.contains("20.0 %"), "{text}");
+    let rows: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(rows.ends_with(&["7", "8", "unplanned"]), "{text}");
+    assert!(!text.contains("packages") && !text.contains("regions") && !text.contains("waste"), "{text}");
+}
+
+#[test]
+fn regions_packages_and_notes_are_shown_where_there_are_some() {
+    let text = shown(packing(), 1, 200);
+    for words in [
+        "regions: h 12 MiB of 13 MiB (65 %), l 1 MiB of 2 MiB (10 %), buffer 5 MiB of 5 MiB (25 %)",
+        "packages: 52 with 38000 samples, 54 MiB, 3 being packed, at /scratch/packages",
+        "last plan: reevaluated 1234, s 1234",
+        "note: the place of packages `/scratch/packages` is full",
+        "note: plans made without waiting longer for a rank: 1",
+        "note: packages found torn, damaged, foreign or gone, and dropped: 2",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+    // epoch; served; hit, paper's, packed, single, coverage; reads, read, requests, packed a request, waste; late, wait
+    let expected = "8 35000 20.0 % 92.0 % 72.0 % 8.0 % 70.0 % 41000 60 MiB 2891 280 25.0 % 0 0.00 s";
+    assert_eq!(last.join(" "), expected, "{text}");
+}
+
+#[test]
+fn carousel_says_its_share_and_when_the_cache_stands_still() {
+    let job = |still| JobStats {
+        strategy: "carousel".into(),
+        notes: [("fresh".to_owned(), 0.250_04), ("still".to_owned(), still)].into(),
+        ..JobStats::default()
+    };
+    let turning = shown(job(0.0), 1, 80);
+    assert!(turning.contains("last plan: fresh 0.25") && !turning.contains("static"), "{turning}");
+    let still = shown(job(1.0), 1, 80);
+    assert!(still.contains("last plan: fresh 0.25, a full pass over a static cache"), "{still}");
+}
+
+#[test]
+fn everything_fits_a_narrow_terminal_and_nothing_is_left_out() {
+    for width in [100, 80, 60, 40] {
+        let text = shown(packing(), 3, width);
+        for line in text.lines() {
+            // A path is one word, and is never cut.
+            let fits = line.chars().count() <= width || line.split_whitespace().count() == 1;
+            assert!(fits, "{width}: {line}");
+        }
+        for title in ["served", "(paper's)", "packed", "single", "coverage", "requests", "waste", "wait"] {
+            assert!(text.contains(title), "{title} at {width}:\n{text}");
+        }
+    }
+}
