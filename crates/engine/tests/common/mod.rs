@@ -122,12 +122,14 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
     }
 }
 
-/// Where a job's packages lie, with what lies there.
+/// Where a job's packages lie, with what lies there; what a killed one left unfinished is removed, as a server does.
 pub fn packaging(opened: &Opened, place: &str) -> Packaging {
     let shelf = Shelf::open(place, &BTreeMap::new(), opened.into(), "job").unwrap();
+    shelf.sweep().unwrap();
     let scan = shelf.scan(&mut |_| {}).unwrap();
     let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
-    Packaging { shelf: Arc::new(shelf), found, keep: true }
+    let next = scan.next().unwrap();
+    Packaging { shelf: Arc::new(shelf), found, next, keep: true }
 }
 
 /// One reader: a session, the segments it has mapped, and what it expects to find in them.
