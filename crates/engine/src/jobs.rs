@@ -163,6 +163,7 @@ impl Engine {
             for (number, ids) in packaging.found.iter().filter(|(_, ids)| inside(ids)) {
                 planner.packed(*number, ids);
             }
+            planner.number_from(packaging.next);
         }
         let packs = planner.as_ref().is_some_and(run::Planner::packs);
         let mut remarks = Vec::new();

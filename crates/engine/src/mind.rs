@@ -10,9 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use hotset_core::Id;
 use hotset_core::importance::{Report, SLICE, Score};
 use hotset_core::run::Planner;
+use hotset_core::{Id, Result};
+
+use crate::engine::Engine;
 
 /// What a trainer told before an epoch's plan was made.
 #[derive(Debug, Clone, Default)]
@@ -135,5 +137,21 @@ impl Told {
     pub(crate) fn accuracy(&self) -> Option<f64> {
         let sum: f64 = self.accuracies.values().sum();
         (!self.accuracies.is_empty()).then(|| sum / self.accuracies.len() as f64)
+    }
+}
+
+impl Engine {
+    /// Does `work` while no plan of `job` can be made, as while a long one is being made. For tests of who waits for
+    /// plans.
+    #[doc(hidden)]
+    pub fn without_plans<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {
+        let mind = {
+            let state = self.shared.lock();
+            state.jobs[&state.job(job)?].mind.clone()
+        };
+        let held = mind.as_ref().map(|mind| mind.planner());
+        let done = work();
+        drop(held);
+        Ok(done)
     }
 }

@@ -40,6 +40,8 @@ pub struct Packaging {
     pub shelf: Arc<Shelf>,
     /// The packages that are complete, by number, with their ids.
     pub found: Vec<(u32, Vec<Id>)>,
+    /// The first number above all that are taken there, by what is no package too.
+    pub next: u32,
     /// Whether they stay when the job ends.
     pub keep: bool,
 }
@@ -325,10 +327,11 @@ impl Packer {
     /// One thing that has come, or one look around. False when there is nothing left to pack.
     fn step(&self) -> bool {
         let mut desk = self.press.desk();
-        if let Some(package) = desk.discarded.pop() {
+        let discarded = std::mem::take(&mut desk.discarded);
+        if !discarded.is_empty() {
             drop(desk);
-            if let Err(error) = self.press.shelf.remove(package) {
-                tracing::debug!(%error, package, "a package stays behind");
+            if let Err(error) = self.press.shelf.discard(&discarded) {
+                tracing::debug!(%error, ?discarded, "packages stay behind");
             }
             return true;
         }

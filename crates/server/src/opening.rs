@@ -8,6 +8,9 @@ use hotset_engine::{Engine, JobRequest, PACKAGE_BYTES, Packaging, Place};
 use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
+/// The highest number that is taken for one that was counted up to: everything below it takes memory.
+const MOST_PACKAGES: u32 = 1 << 24;
+
 /// See the module's head.
 pub(crate) struct Opening {
     pub(crate) request: JobRequest,
@@ -37,7 +40,12 @@ impl Opening {
                 shelf.sweep()?;
                 let scan = shelf.scan(&mut |_| {})?;
                 let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
-                Ok(Packaging { shelf: Arc::new(shelf), found, keep: self.lasting })
+                let next = scan.next().filter(|next| *next <= MOST_PACKAGES).ok_or_else(|| {
+                    Error::invalid(format!(
+                        "a package at `{place}` has a number above {MOST_PACKAGES}: remove it, or choose another place"
+                    ))
+                })?;
+                Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: self.lasting })
             });
         Ok(Some(opened.map_err(|error| error.message)))
     }

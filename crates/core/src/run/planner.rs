@@ -125,6 +125,11 @@ impl Planner {
         ids.iter().for_each(|&id| self.busy.remove(id));
     }
 
+    /// Numbers of packages below `next` are taken.
+    pub fn number_from(&mut self, next: u32) {
+        self.next = self.next.max(next);
+    }
+
     /// Packages were chosen and will not be made.
     pub fn given_up(&mut self, ids: &[Id]) {
         ids.iter().for_each(|&id| self.busy.remove(id));

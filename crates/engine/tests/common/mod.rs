@@ -94,13 +94,18 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
 }
 
 pub fn engine() -> Engine {
+    patient(Duration::from_secs(10))
+}
+
+/// An engine whose plans wait for ranks no longer than `patience`.
+pub fn patient(patience: Duration) -> Engine {
     Engine::new(Config {
         concurrency: 8,
         memory: None,
         machine: 8 << 30,
         retries: 5,
         linger: Duration::ZERO,
-        patience: Duration::from_secs(10),
+        patience,
     })
 }
 
@@ -122,12 +127,14 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
     }
 }
 
-/// Where a job's packages lie, with what lies there.
+/// Where a job's packages lie, with what lies there; what a killed one left unfinished is removed, as a server does.
 pub fn packaging(opened: &Opened, place: &str) -> Packaging {
     let shelf = Shelf::open(place, &BTreeMap::new(), opened.into(), "job").unwrap();
+    shelf.sweep().unwrap();
     let scan = shelf.scan(&mut |_| {}).unwrap();
     let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
-    Packaging { shelf: Arc::new(shelf), found, keep: true }
+    let next = scan.next().unwrap();
+    Packaging { shelf: Arc::new(shelf), found, next, keep: true }
 }
 
 /// One reader: a session, the segments it has mapped, and what it expects to find in them.
@@ -162,7 +169,11 @@ impl<'a> Reader<'a> {
     }
 
     pub fn ask(&self, indices: &[u64]) -> Result<Grant> {
-        self.engine.get_batch(self.session, self.job, 0, indices, Duration::from_secs(30), &mut || true)
+        self.ask_as(0, indices)
+    }
+
+    pub fn ask_as(&self, rank: u32, indices: &[u64]) -> Result<Grant> {
+        self.engine.get_batch(self.session, self.job, rank, indices, Duration::from_secs(30), &mut || true)
     }
 
     /// Asks for samples that are re-evaluated before `epoch`, and lets go of them.
@@ -183,7 +194,12 @@ impl<'a> Reader<'a> {
 
     /// Asks for a batch and checks every byte and label of it.
     pub fn get(&mut self, indices: &[u64]) -> Result<Held> {
-        let grant = self.ask(indices)?;
+        self.get_as(0, indices)
+    }
+
+    /// The same for a reader of `rank`.
+    pub fn get_as(&mut self, rank: u32, indices: &[u64]) -> Result<Held> {
+        let grant = self.ask_as(rank, indices)?;
         for new in &grant.segments {
             // SAFETY: the segment is sealed against shrinking, so the map stays valid.
             let map = unsafe { Mmap::map(&*new.descriptor) }.unwrap();
@@ -246,4 +262,20 @@ pub fn serve_epoch(engine: &Engine, opened: &Opened, readers: usize, indices: &[
             });
         }
     });
+}
+
+/// Ends the test's process if `work` does not come back: a hang is a failure.
+pub fn within<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, waits) = std::sync::mpsc::channel::<()>();
+    let what = what.to_owned();
+    let watch = std::thread::spawn(move || {
+        if waits.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("stuck: {what}");
+            std::process::exit(101);
+        }
+    });
+    let made = work();
+    drop(done);
+    watch.join().unwrap();
+    made
 }

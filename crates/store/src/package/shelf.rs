@@ -13,7 +13,7 @@ use super::backing::open;
 use super::failure::WriteError;
 use super::format::hash;
 use super::inside::inside;
-use super::name::{directory, file};
+use super::name::{Name, Stored, directory, file};
 use super::room::Room;
 use super::scan::{Scan, Swept};
 use crate::open::Opened;
@@ -108,6 +108,24 @@ impl Shelf {
         self.room.backing.remove(&self.key(number)).map(|_| ())
     }
 
+    /// Removes packages that are of no use any more, if what lies under their names now is certainly ours: a stranger's
+    /// file and a package of another version stay. One that is gone is no error.
+    pub fn discard(&self, numbers: &[u32]) -> Result<Swept> {
+        let stored = self.room.backing.list(&self.directory)?;
+        let named =
+            |stored: &Stored| matches!(stored.name, Name::Package(number) if numbers.contains(&number));
+        let stored: Vec<Stored> = stored.into_iter().filter(named).collect();
+        let scan = self.room.scan_for(&stored, Some(&self.dataset), &mut |_| {})?;
+        let damaged = scan.damaged.iter().filter(|damaged| damaged.damage.removable());
+        let useless = scan.packages.iter().map(|found| &found.stored);
+        let swept = self.take_away(useless.chain(damaged.map(|damaged| &damaged.stored)))?;
+        let mut lengths = self.lengths();
+        numbers.iter().for_each(|number| {
+            lengths.remove(number);
+        });
+        Ok(swept)
+    }
+
     /// What lies here: every index is read, several at a time, and nothing is removed. `progress` hears how many
     /// are done.
     pub fn scan(&self, progress: &mut dyn FnMut(u64)) -> Result<Scan> {
@@ -128,8 +146,12 @@ impl Shelf {
     pub fn sweep(&self) -> Result<Swept> {
         let scan = self.scan(&mut |_| {})?;
         let damaged = scan.damaged.iter().filter(|damaged| damaged.damage.removable());
+        self.take_away(scan.leftovers.iter().chain(damaged.map(|damaged| &damaged.stored)))
+    }
+
+    fn take_away<'a>(&self, stored: impl Iterator<Item = &'a Stored>) -> Result<Swept> {
         let mut swept = Swept::default();
-        for stored in scan.leftovers.iter().chain(damaged.map(|damaged| &damaged.stored)) {
+        for stored in stored {
             if self.room.remove(stored)? {
                 swept.count(stored);
             }

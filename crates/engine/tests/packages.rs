@@ -1,0 +1,247 @@
+//! Packages that are spoilt, taken away or half written, under a training that must not notice.
+//!
+//! Every byte that is served is checked. What is not whole is dropped and counted, its samples are read one by one,
+//! and a later epoch packs them anew.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Reader, dataset, engine, packaging, request};
+use hotset_core::counters::Counters;
+use hotset_core::sampling::{Event, Plan};
+use hotset_core::{Id, Index, Rng};
+use hotset_engine::{Engine, JobRequest, JobStats, Trained};
+use hotset_store::Opened;
+use hotset_store::package::{Draft, Package, Room};
+
+const SAMPLES: usize = 600;
+const BATCH: usize = 32;
+/// Epochs before something happens: one full, one in which all easy samples are packed, one that reads packages.
+const BEFORE: u64 = 3;
+const WAIT: Duration = Duration::from_secs(60);
+
+fn sizes() -> Vec<u64> {
+    (0..SAMPLES as u64).map(|id| 60 + id * 7919 % 90).collect()
+}
+
+fn loss(id: Id, epoch: u64) -> f32 {
+    let pace = Rng::new(u64::from(id), 0, "pace").unit();
+    let luck = Rng::new(u64::from(id), epoch, "luck").unit();
+    (3.0 * (-(epoch as f64) * pace / 3.0).exp() + luck / 4.0) as f32
+}
+
+fn asked(opened: &Opened, place: &Path, prefetch: bool) -> JobRequest {
+    let mut request = request(opened, "20%", "icache");
+    request.strategy = Some("iis".into());
+    request.packages = Some(place.to_str().unwrap().into());
+    request.package_bytes = 1200;
+    request.prefetch = prefetch;
+    request
+}
+
+fn stats(engine: &Engine) -> JobStats {
+    engine.job_stats(Some("job")).remove(0)
+}
+
+fn counters(engine: &Engine, epoch: u64) -> Counters {
+    let found = stats(engine).epochs.into_iter().find(|(of, _)| *of == epoch);
+    found.map(|(_, counters)| counters).unwrap_or_default()
+}
+
+/// Serves and reports the batches of `plan` from number `from` on, and checks every byte.
+fn serve(engine: &Engine, reader: &mut Reader<'_>, plan: &Plan, from: usize) {
+    let epoch = plan.epoch();
+    for (number, batch) in plan.ids().chunks(BATCH).enumerate().skip(from) {
+        let indices: Vec<u64> =
+            batch.iter().map(|&id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect();
+        let held = reader.get(&indices).unwrap();
+        reader.release(held);
+        let losses: Vec<f32> = batch.iter().map(|&id| loss(id, epoch)).collect();
+        let upto = (number * BATCH + batch.len()) as u64;
+        engine.report("job", Trained { epoch, rank: 0, upto, ids: batch, losses: &losses }).unwrap();
+    }
+}
+
+/// One epoch; how many packages its plan reads, and what was counted.
+fn train(engine: &Engine, reader: &mut Reader<'_>, epoch: u64, prefetch: bool) -> (u64, Counters) {
+    let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+    serve(engine, reader, &plan, 0);
+    // Read ahead, the next plan has chosen packages that wait for it to be served.
+    if !prefetch {
+        engine.packed("job", WAIT).unwrap();
+    }
+    let loads = plan.events().iter().filter(|(_, event)| matches!(event, Event::Load(_))).count() as u64;
+    let counters = counters(engine, epoch);
+    assert_eq!(counters.hit + counters.packed + counters.single, plan.len() as u64, "{counters:?}");
+    assert_eq!((counters.abandoned, counters.failed), (0, 0));
+    (loads, counters)
+}
+
+/// The packages that lie in `place`, by number.
+fn files(place: &Path) -> Vec<(u32, PathBuf)> {
+    let inside = |path: PathBuf| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<(u32, PathBuf)> = inside(place.to_owned())
+        .flat_map(inside)
+        .flat_map(inside)
+        .filter_map(|path| {
+            let number = path.file_name()?.to_str()?.strip_suffix(".hotset")?.parse().ok()?;
+            Some((number, path))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// The package with the same samples that says it is package `number` of `identity`.
+fn disguised(bytes: &[u8], identity: &str, number: u32, as_identity: &str, as_number: u32) -> Vec<u8> {
+    let package = Package::parse(bytes, identity, number).unwrap();
+    let samples: Vec<(Id, &[u8])> = package.samples().map(|(id, sample)| (id, sample.unwrap())).collect();
+    let sizes: Vec<(Id, u64)> = samples.iter().map(|(id, sample)| (*id, sample.len() as u64)).collect();
+    let mut draft = Draft::new(as_identity, as_number, &sizes).unwrap();
+    // Other bytes than the dataset's: whoever is served one of them sees it.
+    samples.iter().for_each(|(id, sample)| {
+        draft.put(*id, &vec![0xab; sample.len()]).unwrap();
+    });
+    draft.finish().unwrap()
+}
+
+/// What is done to a package.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Harm {
+    Torn,
+    Grown,
+    Emptied,
+    FlippedIndex,
+    FlippedSample,
+    Deleted,
+    OtherDataset,
+    OtherNumber,
+    OtherVersion,
+    Stranger,
+    LongStranger,
+}
+
+impl Harm {
+    const ALL: [Self; 11] = [
+        Self::Torn,
+        Self::Grown,
+        Self::Emptied,
+        Self::FlippedIndex,
+        Self::FlippedSample,
+        Self::Deleted,
+        Self::OtherDataset,
+        Self::OtherNumber,
+        Self::OtherVersion,
+        Self::Stranger,
+        Self::LongStranger,
+    ];
+
+    fn apply(self, opened: &Opened, number: u32, path: &Path) {
+        let mut bytes = fs::read(path).unwrap();
+        let identity = &opened.identity;
+        match self {
+            Self::Torn => bytes.truncate(bytes.len() / 2),
+            Self::Grown => bytes.push(0),
+            Self::Emptied => bytes.clear(),
+            Self::FlippedIndex => bytes[80] ^= 4,
+            // The first sample's first byte, behind head and index.
+            Self::FlippedSample => {
+                let count = u32::from_le_bytes(bytes[48..52].try_into().unwrap()) as usize;
+                bytes[72 + 24 * count] ^= 4;
+            }
+            Self::Deleted => return fs::remove_file(path).unwrap(),
+            Self::OtherDataset => bytes = disguised(&bytes, identity, number, "another dataset", number),
+            Self::OtherNumber => bytes = disguised(&bytes, identity, number, identity, number + 1),
+            Self::OtherVersion => bytes[8] = 2,
+            Self::Stranger => bytes.fill(b'x'),
+            Self::LongStranger => bytes = vec![b'x'; bytes.len() + 7],
+        }
+        fs::write(path, bytes).unwrap();
+    }
+
+    /// Whether what lies there afterwards must stay: it is not certainly ours.
+    fn stays(self) -> bool {
+        matches!(self, Self::OtherVersion | Self::Stranger | Self::LongStranger)
+    }
+}
+
+#[test]
+fn what_is_done_to_packages_between_epochs_is_found_dropped_counted_and_packed_anew() {
+    for harm in Harm::ALL {
+        for prefetch in [false, true] {
+            spoil(harm, prefetch);
+        }
+    }
+}
+
+fn spoil(harm: Harm, prefetch: bool) {
+    let place = tempfile::tempdir().unwrap();
+    let (opened, _) = dataset(&sizes());
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    let request = asked(&opened, place.path(), prefetch);
+    let at = Ok(packaging(&opened, request.packages.as_deref().unwrap()));
+    engine.open_job(reader.session, request, Some(at)).unwrap();
+    // Read ahead, a plan is made before the packages of the epoch before are complete, so it takes a few more.
+    let most = if prefetch { 200 } else { BEFORE };
+    let (mut packed, mut epoch) = (0, 0);
+    while epoch < most && packed < 100 {
+        let (_, counters) = train(&engine, &mut reader, epoch, prefetch);
+        assert_eq!(counters.packages_lost, 0);
+        (packed, epoch) = (counters.packed, epoch + 1);
+    }
+    assert!(packed >= 100, "{packed} after {epoch} epochs");
+
+    let spoilt = files(place.path());
+    assert!(spoilt.len() > 5);
+    for (number, path) in &spoilt {
+        harm.apply(&opened, *number, path);
+    }
+    let (loads, after) = train(&engine, &mut reader, epoch, prefetch);
+    if prefetch {
+        // Some of them were read ahead before they were spoilt.
+        assert!(after.packages_lost <= loads, "{harm:?}: {after:?}");
+    } else {
+        // A flipped sample is found when the policy takes it in.
+        let found = after.packages_lost == loads || (harm == Harm::FlippedSample && after.packages_lost > 5);
+        assert!(found, "{harm:?}: {after:?}");
+        // One flipped sample does not spoil its neighbours.
+        assert_eq!(after.packed > 0, harm == Harm::FlippedSample, "{harm:?}: {after:?}");
+        assert_eq!(after.package_reads > 0, after.package_bytes > 0);
+    }
+    let mut last = Counters::default();
+    // A twentieth of the dataset is packed in an epoch.
+    let (least, until) = if prefetch { (60, epoch + 200) } else { (packed / 4, epoch + 7) };
+    let known = |last: &Counters| last.packages_lost == 0 || harm == Harm::FlippedSample;
+    let enough =
+        |last: &Counters| last.packed > least && known(last) && stats(&engine).total.packages_lost > 5;
+    while epoch + 1 < until && !(prefetch && enough(&last)) {
+        epoch += 1;
+        last = train(&engine, &mut reader, epoch, prefetch).1;
+    }
+    let stats = stats(&engine);
+    assert!(stats.total.packages_lost > 5, "{harm:?}");
+    assert!(last.packed > least, "{harm:?}: {} of {packed} again", last.packed);
+    assert!(known(&last), "{harm:?}: all that were spoilt are known by now");
+    assert_eq!(stats.remarks, Vec::<String>::new());
+
+    // What the plan knows lies there whole; what is not certainly ours was left alone. Read ahead, packages come and
+    // go meanwhile.
+    if prefetch || harm == Harm::FlippedSample {
+        return;
+    }
+    let (room, mut whole) = (Room::open(place.path().to_str().unwrap(), &Default::default()).unwrap(), 0);
+    let stored: Vec<_> = room.owners().unwrap().into_iter().flat_map(|owner| owner.stored).collect();
+    room.verify(&stored, &mut |_, damages| whole += u64::from(damages.is_empty())).unwrap();
+    let left = spoilt.iter().filter(|(_, path)| path.exists()).count();
+    assert!(whole >= stats.packages.unwrap().packages, "{harm:?}");
+    if harm.stays() {
+        assert_eq!(left, spoilt.len(), "{harm:?}: nothing of a stranger's is removed");
+    } else {
+        assert_eq!((left, stored.len() as u64), (0, whole), "{harm:?}");
+    }
+}
