@@ -30,14 +30,31 @@ class Mean:
         every = list(values)
         if len(every) == 1:
             return cls(every[0], None, 1)
-        freedom = len(every) - 1
-        student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96
-        return cls(fmean(every), student * stdev(every) / math.sqrt(len(every)), len(every))
+        return cls(fmean(every), _student(len(every) - 1) * stdev(every) / math.sqrt(len(every)), len(every))
+
+    def minus(self, other: Mean) -> Mean:
+        """The difference of two means of independent runs, with Welch's interval if both have one."""
+        value, seeds = self.value - other.value, min(self.seeds, other.seeds)
+        if self.half is None or other.half is None:
+            return Mean(value, None, seeds)
+        squares = [(each.half / _student(each.seeds - 1)) ** 2 for each in (self, other) if each.half]
+        freedoms = [each.seeds - 1 for each in (self, other) if each.half]
+        if not squares:
+            return Mean(value, 0.0, seeds)
+        freedom = sum(squares) ** 2 / sum(
+            square**2 / free for square, free in zip(squares, freedoms, strict=True)
+        )
+        # Rounded down, which makes the interval a little wider.
+        return Mean(value, _student(max(int(freedom + 1e-9), 1)) * math.sqrt(sum(squares)), seeds)
 
     def text(self, digits: int = 2) -> str:
         """With its interval, if it has one."""
         shown = f"{self.value:,.{digits}f}"
         return shown if self.half is None else f"{shown} ± {self.half:,.{digits}f}"
+
+
+def _student(freedom: int) -> float:
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96
 
 
 @dataclass(frozen=True)
@@ -77,22 +94,32 @@ class Group:
 
 
 def read(paths: Iterable[Path]) -> list[Group]:
-    """The groups of all lines of `paths`, in the order in which they first come."""
+    """The groups of all lines of `paths`, in the order in which they first come.
+
+    Runs that were looked at (`identify`) are groups of their own: on a GPU a seed does not give the same
+    training twice, and a mean must not choose between two runs of one seed.
+    """
     groups: dict[str, list[dict[str, Any]]] = {}
-    runs: dict[str, Run] = {}
     for path in paths:
         for line in path.read_text().splitlines():
             found = json.loads(line)
-            # Looking at what scores know changes nothing in the training.
-            run = replace(Run.of(found), seed=0, identify=False)
-            runs[run.key] = run
-            groups.setdefault(run.key, []).append(found)
+            groups.setdefault(replace(Run.of(found), seed=0).key, []).append(found)
     made = []
-    for key, lines in groups.items():
-        # Of a run that was made twice the one that was looked at counts, else the last.
-        each = {line["run"]["seed"]: line for line in sorted(lines, key=lambda line: line["run"]["identify"])}
-        made.append(Group(runs[key], tuple(each.values())))
+    for lines in groups.values():
+        # Of a run that was made twice the last counts.
+        each = {line["run"]["seed"]: line for line in lines}
+        made.append(Group(replace(Run.of(lines[0]), seed=0), tuple(each.values())))
     return made
+
+
+def for_accuracy(groups: list[Group]) -> list[Group]:
+    """The groups that nobody looked at, and of the others those that were run in no other way."""
+    plain = {group.run.key for group in groups if not group.run.identify}
+    return [
+        group
+        for group in groups
+        if not group.run.identify or replace(group.run, identify=False).key not in plain
+    ]
 
 
 def _counts(line: dict[str, Any], name: str, settled: bool = False) -> list[float]:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.train.tables results.jsonl --out out/train
 
-Writes `tables.md`, and plots as SVG where matplotlib is there. A cell without a run stays empty. Where a row
-has several seeds, accuracies are means with their 95 % interval (Student's t).
+Writes `tables.md`, and plots where matplotlib is there. A cell without a run stays empty. Where a row has
+several seeds, values are means with their 95 % interval (Student's t), differences with Welch's. Seconds are
+not shown: runs that share a GPU take each other's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from . import papers
 from .models import MODELS
-from .results import Group, Mean, read
+from .results import Group, Mean, for_accuracy, read
 from .run import Run
 
 # Okabe and Ito's colours, told apart with every kind of colour vision.
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path("out/train"))
     parser.add_argument("--target", type=float, help="top-1 that ImPACT's figure 16 waits for, in percent")
+    parser.add_argument("--format", choices=("svg", "png"), default="svg", help="of the plots")
     options = parser.parse_args()
     groups = read(options.results)
     if not groups:
@@ -51,7 +53,7 @@ def main() -> None:
         shade_figure_12(groups),
     ]
     (options.out / "tables.md").write_text("\n".join(part for part in parts if part))
-    for name in plots(groups, options.out):
+    for name in plots(groups, options.out, options.format):
         sys.stderr.write(f"{name}\n")
     sys.stderr.write(f"{options.out / 'tables.md'}\n")
 
@@ -59,20 +61,22 @@ def main() -> None:
 def accuracy(groups: list[Group]) -> str:
     """Accuracy against storage reads, of everything there is."""
     rows = []
+    groups = for_accuracy(groups)
     for group in sorted(groups, key=lambda group: (group.run.model, group.run.cache, -group.top1.value)):
         uniform = _uniform(groups, group.run)
-        lost = "" if uniform is None or uniform is group else f"{uniform.top1.value - group.top1.value:.2f}"
+        lost = "" if uniform is None or uniform is group else uniform.top1.minus(group.top1).text()
         rows.append(
             [
                 group.run.model,
                 f"`{group.run.name}`",
-                group.run.cache,
                 str(group.top1.seeds),
                 group.top1.text(),
                 lost,
                 group.count("storage_reads").text(0),
                 group.count("storage_reads", settled=True).text(0),
-                group.count("storage_requests", settled=True).text(0),
+                *(f"{group.count(name, settled=True).value:,.0f}" for name in ("single", "packed")),
+                f"{group.count('storage_requests', settled=True).value:,.0f}",
+                f"{group.count('storage_bytes', settled=True).value / 1e6:.1f}",
                 f"{group.share('hit').value:.1f}",
                 f"{group.share('hit', 'packed').value:.1f}",
                 f"{100.0 * group.count('distinct', settled=True).value / group.lines[0]['samples']:.1f}",
@@ -83,17 +87,18 @@ def accuracy(groups: list[Group]) -> str:
         *(
             "model",
             "run",
-            "cache",
             "seeds",
             "top-1 %",
             "lost, points",
             "reads an epoch",
-            "reads, second half",
+            "reads, late",
         ),
-        *("requests, second half", "hit %", "hit (paper's) %", "coverage, second half %"),
+        *("single, late", "packed, late", "requests, late", "MB, late"),
+        *("hit %", "hit (paper's) %", "coverage, late %"),
     ]
     said = (
-        f"{run.epochs} epochs, batch {run.batch}; lost: against `uniform`; reads: `storage_reads` an epoch."
+        f"{run.epochs} epochs, batch {run.batch}, cache {run.cache}; lost: against `uniform`; reads: "
+        "`storage_reads` an epoch; late: in the second half of the epochs."
     )
     return f"## Accuracy against storage reads\n\n{said}\n\n{_table(titles, rows)}"
 
@@ -136,21 +141,20 @@ def impact_figure_15(groups: list[Group]) -> str:
     """ImPACT's figure 15: how well, and at which cost, the hardest samples are known."""
     rows = []
     for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
-        group = _found(groups, run)
-        if group is None or not any("precision" in epoch for line in group.lines for epoch in line["epochs"]):
+        group = _found(groups, replace(run, identify=True))
+        if group is None:
             continue
         rows.append(
             [
                 f"{name} (`{run.name}`)",
                 _percent(group, lambda epoch: 100.0 * epoch["precision"] if "precision" in epoch else None),
                 _percent(group, lambda epoch: epoch.get("reevaluated", 0), digits=0),
-                _percent(group, lambda epoch: epoch.get("reevaluate_seconds", 0.0)),
                 group.count("other_reads").text(0),
             ]
         )
     if not rows:
         return ""
-    titles = ["", "precision, top 1 %", "re-evaluated an epoch", "seconds of it", "reads of it"]
+    titles = ["", "precision, top 1 %", "re-evaluated an epoch", "reads of it"]
     return f"## ImPACT, figure 15\n\nThe paper: {papers.IMPACT_FIGURE_15}.\n\n{_table(titles, rows)}"
 
 
@@ -158,7 +162,7 @@ def impact_figure_16(groups: list[Group], target: float | None) -> str:
     """ImPACT's figure 16: what it takes to reach an accuracy."""
     chosen = []
     for name, run in (("history", _HISTORY), ("hybrid", _HYBRID), ("realtime", _REALTIME)):
-        group = _found(groups, run)
+        group = _found(groups, run) or _found(groups, replace(run, identify=True))
         if group is not None:
             chosen.append((name, group))
     if len(chosen) < 2:
@@ -169,20 +173,21 @@ def impact_figure_16(groups: list[Group], target: float | None) -> str:
     for name, group in chosen:
         reached = [_until(line, goal) for line in group.lines]
         if None in reached:
-            rows.append([f"{name} (`{group.run.name}`)", "not reached", "", ""])
+            rows.append([f"{name} (`{group.run.name}`)", str(len(group.lines)), "not reached", ""])
             continue
         each = [found for found in reached if found is not None]
         rows.append(
             [
                 f"{name} (`{group.run.name}`)",
+                str(len(group.lines)),
                 *(
                     Mean.of(found[place] for found in each).text(digits)
-                    for place, digits in enumerate((1, 1, 0))
+                    for place, digits in enumerate((1, 0))
                 ),
             ]
         )
-    titles = ["", "epochs", "GPU seconds", "storage reads"]
-    said = f"To {goal:.2f} % top-1. The paper: {papers.IMPACT_FIGURE_16}; its seconds are mostly storage's."
+    titles = ["", "seeds", "epochs", "storage reads"]
+    said = f"To {goal:.2f} % top-1. The paper: {papers.IMPACT_FIGURE_16}."
     return f"## ImPACT, figure 16\n\n{said}\n\n{_table(titles, rows)}"
 
 
@@ -215,7 +220,7 @@ def shade_figure_12(groups: list[Group]) -> str:
     return f"## SHADE, figure 12\n\n{_table(titles, rows)}"
 
 
-def plots(groups: list[Group], out: Path) -> list[Path]:
+def plots(groups: list[Group], out: Path, kind: str = "svg") -> list[Path]:
     """Draws what can be drawn; the files. Nothing without matplotlib."""
     try:
         import matplotlib
@@ -228,17 +233,18 @@ def plots(groups: list[Group], out: Path) -> list[Path]:
 
     made = []
     for model in MODELS:
-        chosen = [group for group in groups if group.run.model == model]
+        chosen = [group for group in for_accuracy(groups) if group.run.model == model]
         if not chosen:
             continue
         for name, draw in (("reads", _draw_reads), ("epochs", _draw_epochs)):
-            figure, axes = pyplot.subplots(figsize=(7.0, 4.5), layout="constrained")
+            figure, axes = pyplot.subplots(figsize=(9.5, 4.5), layout="constrained")
             draw(axes, chosen)
             axes.set_title(f"{model}, CIFAR-10, {chosen[0].run.epochs} epochs", loc="left", fontsize=10)
-            axes.legend(fontsize=8, frameon=False)
+            # Beside the axes, where it can lie on no point.
+            axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
             axes.spines[["top", "right"]].set_visible(False)
-            made.append(out / f"{name}-{model}.svg")
-            figure.savefig(made[-1], metadata={"Date": None})
+            made.append(out / f"{name}-{model}.{kind}")
+            figure.savefig(made[-1], dpi=130, metadata={"Date": None} if kind == "svg" else None)
             pyplot.close(figure)
     return made
 
@@ -299,7 +305,7 @@ def _beside(
             row += ["" if value is None else value.text() for value in values]
             for name, value in zip(names[1:], values[1:], strict=True):
                 lost = theirs[names[0]][place] - theirs[name][place]
-                mine = "" if value is None or values[0] is None else f"{values[0].value - value.value:.2f}"
+                mine = "" if value is None or values[0] is None else values[0].minus(value).text()
                 row.append(f"{lost:.2f} / {mine}")
             rows.append(row)
     if not rows:
@@ -342,14 +348,13 @@ def _percent(group: Group, value: Callable[[dict[str, Any]], float | None], digi
     return group.mean(of_line).text(digits)
 
 
-def _until(line: dict[str, Any], goal: float) -> tuple[float, float, float] | None:
-    """Epochs, seconds and reads until the accuracy was reached; none if it never was."""
-    seconds = reads = 0.0
+def _until(line: dict[str, Any], goal: float) -> tuple[float, float] | None:
+    """Epochs and reads until the accuracy was reached; none if it never was."""
+    reads = 0.0
     for number, epoch in enumerate(line["epochs"], 1):
-        seconds += epoch["seconds"]
         reads += epoch["counts"].get("storage_reads", 0)
         if epoch["top1"] >= goal:
-            return float(number), seconds, reads
+            return float(number), reads
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_p
     benchmark("tables", out, "--out", tmp_path / "out")
     tables = (tmp_path / "out" / "tables.md").read_text()
     (row,) = [line for line in tables.splitlines() if line.startswith("| shufflenet | `uniform+lru` |")]
-    assert row.split(" | ")[3] == "2" and "±" in row
+    assert row.split(" | ")[2] == "2" and "±" in row
     assert "paper: iCache" in tables and "87.76" in tables
 
 
@@ -72,3 +73,35 @@ def test_intervals_are_students() -> None:
     assert mean.value == pytest.approx(91.46)
     assert mean.half == pytest.approx(0.35245, abs=1e-4)
     assert Mean.of([90.0]).text() == "90.00"
+
+
+def test_differences_have_welchs_interval_where_both_sides_have_one() -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks.train.results import Mean
+    finally:
+        sys.path.remove(str(ROOT))
+    lost = Mean.of([3.0, 4.0, 5.0]).minus(Mean.of([1.0, 2.0, 3.0]))
+    # By hand: both variances are 1, so the error is sqrt(2 / 3), of 4 degrees of freedom; times 2.776.
+    assert lost.value == pytest.approx(2.0)
+    assert lost.half == pytest.approx(2.26660, abs=1e-4)
+    assert Mean.of([3.0, 4.0]).minus(Mean.of([1.0])).half is None
+
+
+def test_a_run_that_was_looked_at_does_not_stand_for_one_that_was_not(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks.train.results import for_accuracy, read
+        from benchmarks.train.run import Run
+    finally:
+        sys.path.remove(str(ROOT))
+    lines = [
+        {"run": asdict(Run("iis", "icache")), "top1": 90.0},
+        {"run": asdict(Run("iis", "icache", identify=True)), "top1": 80.0},
+        {"run": asdict(Run("realtime", "icache", identify=True)), "top1": 70.0},
+    ]
+    out = tmp_path / "results.jsonl"
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    groups = read([out])
+    assert [group.top1.value for group in groups] == [90.0, 80.0, 70.0]
+    assert [group.top1.value for group in for_accuracy(groups)] == [90.0, 70.0]
