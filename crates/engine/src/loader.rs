@@ -109,14 +109,15 @@ impl State {
     /// Notes the end of a package read, and wakes who waits for what it brought.
     pub(crate) fn complete_load(&mut self, load: &Load, requests: u64, took: Duration, loaded: Loaded) {
         if let Some(job) = self.jobs.get_mut(&load.job) {
-            let members = load.packages.members(load.package).len() as u64;
-            job.pace(load.epoch).read(members, took);
+            // Dead copies are read too.
+            let samples = u64::from(load.packages.packed(load.package));
+            job.pace(load.epoch).read(samples, took);
             let counters = job.counters(Some(load.epoch));
             counters.storage_requests += requests;
             counters.storage_bytes += loaded.bytes;
             if loaded.bytes > 0 {
                 counters.package_reads += 1;
-                counters.storage_reads += members;
+                counters.storage_reads += samples;
                 counters.package_bytes += load.packages.bytes(load.package);
             }
             if let Some(damage) = &loaded.damage {

@@ -153,9 +153,13 @@ impl Room {
 
     /// Removes `stored` if it is [ours](Self::ours); whether it was removed.
     pub fn remove(&self, stored: &Stored) -> Result<bool> {
-        if !self.ours(stored)? {
-            tracing::warn!(key = stored.key, "left alone: it is named as a package and is none");
-            return Ok(false);
+        if stored.name != Name::Leftover {
+            // Somebody else may have removed it meanwhile.
+            let Some(begin) = self.first(stored, MAGIC.len() as u64)? else { return Ok(false) };
+            if !MAGIC.starts_with(&begin) {
+                tracing::warn!(key = stored.key, "left alone: it is named as a package and is none");
+                return Ok(false);
+            }
         }
         Ok(self.backing.remove(&stored.key)?)
     }
