@@ -17,7 +17,7 @@ use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
 use crate::mind::Mind;
-use crate::press::{Place, Press};
+use crate::press::{self, Place, Press};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -118,7 +118,7 @@ impl Engine {
             job.over = false;
             return Ok(job.grant.clone());
         }
-        let (packaging, unusable) = match packaging.transpose() {
+        let (mut packaging, unusable) = match packaging.transpose() {
             Ok(packaging) => (packaging, None),
             Err(why) => (None, Some(why)),
         };
@@ -157,10 +157,11 @@ impl Engine {
                 ((entry.build)(setup), None)
             }
         };
-        if let (Some(planner), Some(packaging)) = (&mut planner, &packaging) {
+        if let (Some(planner), Some(packaging)) = (&mut planner, &mut packaging) {
             let samples = catalog.len();
             let inside = |ids: &[hotset_core::Id]| ids.iter().all(|&id| (id as usize) < samples);
-            for (number, ids) in packaging.found.iter().filter(|(_, ids)| inside(ids)) {
+            packaging.found.retain(|(_, ids)| inside(ids));
+            for (number, ids) in &packaging.found {
                 planner.packed(*number, ids);
             }
             planner.number_from(packaging.next);
@@ -185,8 +186,10 @@ impl Engine {
         let mut job = Job::new(request, grant.clone(), dataset, catalog.len(), policy, None);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.fits(&job.request, catalog.len())?;
-            snapshot.put_into(&mut job, planner, catalog.len())?;
+            let found = packaging.as_ref().map_or(&[][..], |packaging| &packaging.found);
+            snapshot.put_into(&mut job, planner, &*catalog, found)?;
         }
+        let unfinished = planner.as_ref().map(run::Planner::unfinished).unwrap_or_default();
         tracing::info!(job = job.request.job, policy = grant.policy, granted, "job opened");
         job.mind = planner.map(|planner| {
             let adapts = planner.strategy().adapts();
@@ -218,6 +221,7 @@ impl Engine {
             state.hold(dataset, id);
         }
         state.fit_arena();
+        press::begin(&self.shared, &state, serial, None, unfinished);
         Ok(grant)
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         dead.into_iter().for_each(|package| press.discard(package));
     }
     drop(planner);
-    press::begin(shared, &state, serial, epoch, made.packing);
+    press::begin(shared, &state, serial, Some(epoch), made.packing);
     shared.planned.notify_all();
     state
 }

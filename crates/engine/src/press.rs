@@ -247,17 +247,21 @@ impl State {
     }
 }
 
-/// Begins to pack what was chosen with the plan of `epoch`.
+/// Begins to pack what was chosen with the plan of `epoch`; without one, what a server before this had chosen: of its
+/// samples some have passed there, so all are asked for.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     state: &State,
     serial: u64,
-    epoch: u64,
+    epoch: Option<u64>,
     packing: Vec<(u32, Vec<Id>)>,
 ) {
     let Some(job) = state.jobs.get(&serial) else { return };
     let (Some(press), Some(mind)) = (job.press.clone(), job.mind.clone()) else { return };
-    let Some(schedule) = job.schedules.get(&epoch) else { return };
+    let schedule = epoch.and_then(|epoch| job.schedules.get(&epoch));
+    if schedule.is_none() && epoch.is_some() {
+        return;
+    }
     let catalog = Arc::clone(&state.datasets[job.dataset as usize].catalog);
     let mut desk = press.desk();
     let packing = if desk.failed.is_some() { Vec::new() } else { packing };
@@ -269,7 +273,7 @@ pub(crate) fn begin(
         (desk.due, desk.coming) = (Bits::new(catalog.len()), Bits::new(catalog.len()));
     }
     let mut planned = Bits::new(catalog.len());
-    for &id in schedule.plan().ids() {
+    for &id in schedule.iter().flat_map(|schedule| schedule.plan().ids()) {
         planned.insert(id);
     }
     for (number, ids) in packing {
@@ -284,6 +288,7 @@ pub(crate) fn begin(
         if due == 0 {
             desk.ready.insert(number);
         }
+        let epoch = epoch.unwrap_or_default();
         desk.sheets.insert(number, Sheet { epoch, ids, due, asked: false, draft: None });
     }
     if std::mem::replace(&mut desk.running, true) {
@@ -418,7 +423,7 @@ impl Packer {
                     counters.storage_requests += 1;
                 });
             }
-            Err(error) => self.fail(&error, &ids),
+            Err(error) => self.fail(&error, number),
         }
     }
 
@@ -431,24 +436,25 @@ impl Packer {
     }
 
     /// Packs nothing more: the place cannot be used.
-    fn fail(&self, error: &Error, ids: &[Id]) {
+    fn fail(&self, error: &Error, number: u32) {
         tracing::warn!(%error, "nothing is packed any more, and easy samples are read one by one");
         let mut desk = self.press.desk();
         desk.failed.get_or_insert_with(|| error.message.clone());
         let sheets = desk.clear();
         drop(desk);
         let mut planner = self.mind.planner();
-        planner.given_up(ids);
-        sheets.values().for_each(|sheet| planner.given_up(&sheet.ids));
+        planner.given_up(number);
+        sheets.keys().for_each(|number| planner.given_up(*number));
         planner.stop_packing();
     }
 
     /// Gives up the package that a sample goes into; its other samples wait for another epoch.
     fn give_up(&self, id: Id) {
         let mut desk = self.press.desk();
-        let Some(sheet) = desk.sheet(id).and_then(|number| desk.remove(number)) else { return };
+        let Some(number) = desk.sheet(id) else { return };
+        desk.remove(number);
         drop(desk);
-        self.mind.planner().given_up(&sheet.ids);
+        self.mind.planner().given_up(number);
     }
 
     /// Looks whether the epoch of what is due is over, and asks for what does not pass.

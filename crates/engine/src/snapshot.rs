@@ -5,13 +5,15 @@
 //! an engine that starts from a snapshot and is asked for a later slot decides what lies between and stands where
 //! the first one stood. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, Saved};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::{Schedule, State as Slot};
 use hotset_core::{Error, Id, Result};
+use hotset_store::Catalog;
 
 use crate::config::JobRequest;
 use crate::engine::Engine;
@@ -43,6 +45,8 @@ pub struct ScheduleSnapshot {
     pub plan: Vec<u8>,
     /// The bytes of a package, where there were packages.
     pub package: Option<u64>,
+    /// The packages that it was made from.
+    pub packages: Vec<u32>,
     /// One byte for each slot that was decided.
     pub states: Vec<u8>,
 }
@@ -68,14 +72,19 @@ impl Engine {
         let state = self.shared.lock();
         let job = &state.jobs[&state.job(job)?];
         let samples = state.datasets[job.dataset as usize].catalog.len();
-        let schedules: Vec<(Arc<Plan>, Option<u64>, Vec<u8>)> = job.schedules.values().map(taken).collect();
+        let schedules: Vec<Taken> = job.schedules.values().map(taken).collect();
         let policy = job.policy.save();
         let (request, cuts, begun) = (job.request.clone(), job.cuts.clone(), job.begun.clone());
         drop(state);
         drop(planner);
         let schedules = schedules
             .into_iter()
-            .map(|(plan, package, states)| ScheduleSnapshot { plan: plan.save(samples), package, states })
+            .map(|taken| ScheduleSnapshot {
+                plan: taken.plan.save(samples),
+                package: taken.package,
+                packages: taken.packages.map(|packages| packages.living().collect()).unwrap_or_default(),
+                states: taken.states,
+            })
             .collect();
         Ok(Some(Snapshot {
             request,
@@ -89,7 +98,15 @@ impl Engine {
     }
 }
 
-fn taken(schedule: &Schedule) -> (Arc<Plan>, Option<u64>, Vec<u8>) {
+/// What is taken of a schedule under the lock.
+struct Taken {
+    plan: Arc<Plan>,
+    package: Option<u64>,
+    packages: Option<Arc<Packages>>,
+    states: Vec<u8>,
+}
+
+fn taken(schedule: &Schedule) -> Taken {
     let state = |slot| match schedule.state(slot) {
         Slot::Ahead => 0,
         Slot::Hit => 1,
@@ -101,7 +118,12 @@ fn taken(schedule: &Schedule) -> (Arc<Plan>, Option<u64>, Vec<u8>) {
         Slot::Packed => 6,
     };
     let (begin, _) = schedule.begins();
-    (Arc::clone(schedule.plan()), begin.package, (0..schedule.frontier()).map(state).collect())
+    Taken {
+        plan: Arc::clone(schedule.plan()),
+        package: begin.package,
+        packages: schedule.packages().cloned(),
+        states: (0..schedule.frontier()).map(state).collect(),
+    }
 }
 
 fn misfit() -> Error {
@@ -148,17 +170,29 @@ impl Snapshot {
         if !same_cache {
             self.policy = Vec::new();
         }
+        if own.packages != request.packages {
+            // Their numbers mean others in another place.
+            self.schedules.iter_mut().for_each(|saved| saved.packages.clear());
+            self.planner.packing.clear();
+        }
         self.request = request.clone();
         Ok(())
     }
 
-    /// Puts it into a job that was just made, and its planner.
-    pub(crate) fn put_into(&self, job: &mut Job, planner: &mut Planner, samples: usize) -> Result<()> {
+    /// Puts it into a job that was just made, and its planner, which knows the packages that were `found` complete.
+    pub(crate) fn put_into(
+        &self,
+        job: &mut Job,
+        planner: &mut Planner,
+        catalog: &Catalog,
+        found: &[(u32, Vec<Id>)],
+    ) -> Result<()> {
+        let samples = catalog.len();
         planner.restore(&self.planner)?;
-        let packages = planner.packages().cloned();
         job.schedules = self.schedules(samples)?;
         for (saved, schedule) in self.schedules.iter().zip(job.schedules.values_mut()) {
-            schedule.set_packages(packages.clone().zip(saved.package));
+            let packages = planner.packages().map(|all| saved.packages_of(all, catalog, found));
+            schedule.set_packages(packages.zip(saved.package));
         }
         // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
         let asked = job.schedules.values().rev().find(|schedule| schedule.begins().1);
@@ -201,6 +235,22 @@ impl Snapshot {
             Ok((epoch, schedule))
         });
         restored.collect()
+    }
+}
+
+impl ScheduleSnapshot {
+    /// The packages as its plan saw them: without those that were completed since, in which some of the samples lie
+    /// now that lay in others then.
+    fn packages_of(&self, all: &Arc<Packages>, catalog: &Catalog, found: &[(u32, Vec<Id>)]) -> Arc<Packages> {
+        let known: BTreeSet<u32> = self.packages.iter().copied().collect();
+        if found.iter().all(|(number, _)| known.contains(number)) {
+            return Arc::clone(all);
+        }
+        let mut packages = Packages::new(catalog.len());
+        for (number, ids) in found.iter().filter(|(number, _)| known.contains(number)) {
+            packages.place(*number, ids, catalog);
+        }
+        Arc::new(packages)
     }
 }
 

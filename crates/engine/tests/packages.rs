@@ -52,24 +52,25 @@ fn counters(engine: &Engine, epoch: u64) -> Counters {
     found.map(|(_, counters)| counters).unwrap_or_default()
 }
 
-/// Serves and reports the batches of `plan` from number `from` on, and checks every byte.
-fn serve(engine: &Engine, reader: &mut Reader<'_>, plan: &Plan, from: usize) {
+/// Serves and reports one batch of `plan`, and checks every byte.
+fn serve_one(engine: &Engine, reader: &mut Reader<'_>, plan: &Plan, number: usize) {
     let epoch = plan.epoch();
-    for (number, batch) in plan.ids().chunks(BATCH).enumerate().skip(from) {
-        let indices: Vec<u64> =
-            batch.iter().map(|&id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect();
-        let held = reader.get(&indices).unwrap();
-        reader.release(held);
-        let losses: Vec<f32> = batch.iter().map(|&id| loss(id, epoch)).collect();
-        let upto = (number * BATCH + batch.len()) as u64;
-        engine.report("job", Trained { epoch, rank: 0, upto, ids: batch, losses: &losses }).unwrap();
-    }
+    let batch = plan.ids().chunks(BATCH).nth(number).unwrap();
+    let indices: Vec<u64> =
+        batch.iter().map(|&id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect();
+    let held = reader.get(&indices).unwrap();
+    reader.release(held);
+    let losses: Vec<f32> = batch.iter().map(|&id| loss(id, epoch)).collect();
+    let upto = (number * BATCH + batch.len()) as u64;
+    engine.report("job", Trained { epoch, rank: 0, upto, ids: batch, losses: &losses }).unwrap();
 }
 
 /// One epoch; how many packages its plan reads, and what was counted.
 fn train(engine: &Engine, reader: &mut Reader<'_>, epoch: u64, prefetch: bool) -> (u64, Counters) {
     let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
-    serve(engine, reader, &plan, 0);
+    for number in 0..plan.ids().chunks(BATCH).len() {
+        serve_one(engine, reader, &plan, number);
+    }
     // Read ahead, the next plan has chosen packages that wait for it to be served.
     if !prefetch {
         engine.packed("job", WAIT).unwrap();
@@ -244,4 +245,64 @@ fn spoil(harm: Harm, prefetch: bool) {
     } else {
         assert_eq!((left, stored.len() as u64), (0, whole), "{harm:?}");
     }
+}
+
+#[test]
+fn a_kill_amid_packing_leaves_what_is_whole_to_the_next_server_which_cleans_the_rest_and_packs_on() {
+    let place = tempfile::tempdir().unwrap();
+    let (opened, store) = dataset(&sizes());
+    let request = asked(&opened, place.path(), false);
+    let at = || Some(Ok(packaging(&opened, place.path().to_str().unwrap())));
+    let first = engine();
+    let mut reader = Reader::new(&first, &opened);
+    first.open_job(reader.session, request.clone(), at()).unwrap();
+    train(&first, &mut reader, 0, false);
+    let plan = first.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
+    let snapshot = first.snapshot("job").unwrap().unwrap();
+    let half = plan.len() / BATCH / 2;
+    for number in 0..half {
+        serve_one(&first, &mut reader, &plan, number);
+    }
+    while files(place.path()).is_empty() {
+        std::thread::yield_now();
+    }
+    store.hold();
+    assert!(stats(&first).packages.unwrap().packing > 0, "it is killed in the midst");
+    drop(reader);
+    drop(first);
+    store.let_go();
+
+    // What a writer may leave behind, one that was cut off by a failing disk, and a file of somebody else's.
+    let whole = files(place.path());
+    let shelf = whole[0].1.parent().unwrap().to_owned();
+    let bytes = fs::read(&whole[0].1).unwrap();
+    let (left, torn) = (shelf.join(".00000092.hotset-aB3x.tmp"), shelf.join("00000090.hotset"));
+    let stranger = shelf.join("00000095.hotset");
+    fs::write(&left, &bytes[..100]).unwrap();
+    fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(&stranger, b"my notes").unwrap();
+    let written = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    let times: Vec<_> = whole.iter().map(|(_, path)| written(path)).collect();
+
+    let second = engine();
+    let mut reader = Reader::new(&second, &opened);
+    second.restore_job(reader.session, request, at(), &snapshot).unwrap();
+    assert!(!left.exists() && !torn.exists(), "what is not whole is gone");
+    // It goes on with what was chosen, without being told to.
+    second.packed("job", WAIT).unwrap();
+    assert!(files(place.path()).len() > whole.len() + 5);
+    second.begin_epoch("job", 1, (0, 1), 0, true).unwrap();
+    for number in half..plan.ids().chunks(BATCH).len() {
+        serve_one(&second, &mut reader, &plan, number);
+    }
+    let (_, counters) = train(&second, &mut reader, 2, false);
+    assert!(counters.packed > 100 && counters.packages_lost == 0, "{counters:?}");
+    for epoch in 3..6 {
+        assert_eq!(train(&second, &mut reader, epoch, false).1.packages_lost, 0);
+    }
+    for ((_, path), time) in whole.iter().zip(times) {
+        assert!(!path.exists() || written(path) == time, "a package that was whole is not written again");
+    }
+    assert_eq!(fs::read(&stranger).unwrap(), b"my notes");
+    assert!(files(place.path()).last().unwrap().0 > 95, "numbers go on above what is not ours");
 }

@@ -7,6 +7,7 @@
 //! the planner remembers how its strategy stood before the last plan, and makes the same one again when it is
 //! asked for the same epoch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Config, Inputs};
@@ -57,7 +58,8 @@ pub struct Planner {
     closed: Option<u64>,
     packages: Option<Arc<Packages>>,
     packer: Option<Packer>,
-    /// Those that are being packed.
+    /// The packages that are being made, and who is in one of them.
+    packing: BTreeMap<u32, Vec<Id>>,
     busy: Bits,
     /// The number of the next package.
     next: u32,
@@ -82,6 +84,7 @@ impl Planner {
             .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
         Self {
             packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
+            packing: BTreeMap::new(),
             busy: Bits::new(if packer.is_some() { samples } else { 0 }),
             next: 0,
             table: Table::new(samples),
@@ -122,7 +125,7 @@ impl Planner {
             Arc::make_mut(packages).place(number, ids, &*self.config.sizes);
             self.next = self.next.max(packages.next());
         }
-        ids.iter().for_each(|&id| self.busy.remove(id));
+        self.given_up(number);
     }
 
     /// Numbers of packages below `next` are taken.
@@ -130,9 +133,16 @@ impl Planner {
         self.next = self.next.max(next);
     }
 
-    /// Packages were chosen and will not be made.
-    pub fn given_up(&mut self, ids: &[Id]) {
-        ids.iter().for_each(|&id| self.busy.remove(id));
+    /// A package was chosen and will not be made.
+    pub fn given_up(&mut self, number: u32) {
+        for id in self.packing.remove(&number).unwrap_or_default() {
+            self.busy.remove(id);
+        }
+    }
+
+    /// The packages that were chosen and are neither complete nor given up.
+    pub fn unfinished(&self) -> Vec<(u32, Vec<Id>)> {
+        self.packing.iter().map(|(number, ids)| (*number, ids.clone())).collect()
     }
 
     /// Makes no packages from now on; those that are complete are used while they last.
@@ -196,11 +206,11 @@ impl Planner {
         // The plan is made: what came late in the epoch before counts from now on.
         self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
         while self.table.settle() {}
-        let packing = self.packing(epoch, &plan);
+        let packing = self.choose(epoch, &plan);
         Made { plan: Arc::new(plan), packages: self.packages.clone().zip(package), packing }
     }
 
-    fn packing(&mut self, epoch: u64, plan: &Plan) -> Vec<(u32, Vec<Id>)> {
+    fn choose(&mut self, epoch: u64, plan: &Plan) -> Vec<(u32, Vec<Id>)> {
         let chosen = match (&self.packer, &self.packages, plan.keys()) {
             (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 => {
                 packer.choose(epoch, packages, keys, &*self.config.sizes, plan, &self.busy)
@@ -209,10 +219,16 @@ impl Planner {
         };
         let first = self.next;
         self.next += chosen.len() as u32;
-        for &id in chosen.iter().flatten() {
+        let packing: Vec<(u32, Vec<Id>)> = (first..).zip(chosen).collect();
+        packing.iter().for_each(|(number, ids)| self.packs_now(*number, ids));
+        packing
+    }
+
+    fn packs_now(&mut self, number: u32, ids: &[Id]) {
+        ids.iter().for_each(|&id| {
             self.busy.insert(id);
-        }
-        (first..).zip(chosen).collect()
+        });
+        self.packing.insert(number, ids.to_vec());
     }
 
     /// Remembers how it stands before the plan of `epoch`, or goes back to how it stood.
@@ -241,18 +257,19 @@ impl Planner {
         self.table.apply(reports)
     }
 
-    /// All that plans are made from, so that a planner of the same configuration goes on the same. Packages are
-    /// not part of it: they say themselves what they hold.
+    /// All that plans are made from, so that a planner of the same configuration goes on the same. Packages that are
+    /// complete are not part of it: they say themselves what they hold.
     pub fn save(&self) -> Saved {
         Saved {
             table: self.table.save(),
             strategy: self.strategy.save(),
             last: self.last.clone(),
             closed: self.closed,
+            packing: self.unfinished(),
         }
     }
 
-    /// Takes what [`Self::save`] gave.
+    /// Takes what [`Self::save`] gave, after all packages that were found complete were said to be.
     pub fn restore(&mut self, saved: &Saved) -> Result<()> {
         let samples = self.config.sizes.len();
         let foreign = || Error::invalid("the state does not fit the dataset");
@@ -262,11 +279,23 @@ impl Planner {
             Table::restore(samples, &saved.table).ok_or_else(foreign)?
         };
         let inside = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < samples);
+        if !saved.packing.iter().all(|(_, ids)| inside(ids)) {
+            return Err(foreign());
+        }
         if saved.last.as_ref().is_some_and(|(_, world, left_out)| *world == 0 || !inside(left_out)) {
             return Err(foreign());
         }
         self.strategy.restore(&saved.strategy)?;
         (self.last, self.closed) = (saved.last.clone(), saved.closed);
+        let complete = |planner: &Self, number: u32| {
+            planner.packages.as_ref().is_some_and(|packages| packages.packed(number) > 0)
+        };
+        for (number, ids) in &saved.packing {
+            if self.packer.is_some() && !complete(self, *number) {
+                self.packs_now(*number, ids);
+                self.next = self.next.max(number.saturating_add(1));
+            }
+        }
         Ok(())
     }
 }
@@ -282,6 +311,8 @@ pub struct Saved {
     pub last: Option<Last>,
     /// The newest epoch that is over.
     pub closed: Option<u64>,
+    /// The packages that were being made.
+    pub packing: Vec<(u32, Vec<Id>)>,
 }
 
 /// The reports of one mini-batch: the slots `position..` of a rank that has `rank_len` of them in `epoch`.

@@ -12,11 +12,11 @@ use hotset_core::bytes::Amount;
 use hotset_core::run::Saved;
 use hotset_core::{Error, Result};
 use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
-use hotset_wire::state::{CutState, JobState, LastPlan, RankState, ScheduleState};
+use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, ScheduleState};
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x02";
+const MARK: &[u8; 8] = b"hotset\0\x03";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -73,6 +73,7 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
     let schedule = |saved: &ScheduleSnapshot| ScheduleState {
         plan: saved.plan.clone(),
         package: saved.package,
+        packages: saved.packages.clone(),
         states: saved.states.clone(),
     };
     let planner = &snapshot.planner;
@@ -105,6 +106,11 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
             .collect(),
         schedules: snapshot.schedules.iter().map(schedule).collect(),
         ranks: snapshot.begun.iter().map(|(&rank, &epoch)| RankState { rank, epoch }).collect(),
+        packing: planner
+            .packing
+            .iter()
+            .map(|(number, ids)| PackingState { number: *number, ids: ids.clone() })
+            .collect(),
         last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
     }
 }
@@ -130,6 +136,7 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
     let schedule = |saved: ScheduleState| ScheduleSnapshot {
         plan: saved.plan,
         package: saved.package,
+        packages: saved.packages,
         states: saved.states,
     };
     Ok(Snapshot {
@@ -141,6 +148,7 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
             strategy: state.strategy_state,
             last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
             closed: state.closed,
+            packing: state.packing.into_iter().map(|packing| (packing.number, packing.ids)).collect(),
         },
         cuts: state
             .cuts

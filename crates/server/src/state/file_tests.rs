@@ -30,8 +30,14 @@ pub(crate) fn snapshot() -> Snapshot {
             strategy: vec![4],
             last: Some((3, 2, vec![1])),
             closed: Some(1),
+            packing: vec![(7, vec![3, 0])],
         },
-        schedules: vec![ScheduleSnapshot { plan: vec![5, 6], package: Some(9), states: vec![1, 2, 4] }],
+        schedules: vec![ScheduleSnapshot {
+            plan: vec![5, 6],
+            package: Some(9),
+            packages: vec![2, 6],
+            states: vec![1, 2, 4],
+        }],
         cuts: BTreeMap::from([(2, Cut { rank_len: 2, world: 2 })]),
         begun: BTreeMap::from([(0, 2), (1, 1)]),
     }

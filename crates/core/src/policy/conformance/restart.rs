@@ -152,7 +152,8 @@ fn a_saved_resident_takes_few_bytes() {
     let setup = Setup::new(20_000, Arc::new(vec![1; samples]), 0);
     let mut steps = Vec::from_iter((0..40_000).map(|slot| Step::Access(slot * 7 % samples as Id)));
     steps.push(Step::Score(7, 1.0));
-    // An id below 2^24 takes three bytes; a bit a sample of the catalog says who was ever scored.
+    // An id below 2^24 takes three bytes, the key it stands by four; a bit a sample of the catalog says who was ever
+    // scored.
     let bits = samples / 8;
     for (name, most) in [
         ("lru", 60_000),
@@ -164,8 +165,8 @@ fn a_saved_resident_takes_few_bytes() {
         ("app", 60_000 + bits),
         ("pq", 60_000 + bits),
         ("pq_lfu", 60_000 + bits + samples),
-        ("icache", 60_000),
-        ("impact", 60_000),
+        ("icache", 140_000),
+        ("impact", 140_000),
         ("belady", 80_000),
         ("oracle", 0),
     ] {

@@ -190,45 +190,37 @@ impl High {
         self.homes[id as usize] = home;
     }
 
-    /// Who stands where in which heap. The keys of this plan are not part of it, those of old heaps are.
+    /// Who stands where in which heap, by which key. Keys are written for all: the plan of those that stand by its
+    /// keys may be over.
     pub(super) fn save(&self, out: &mut Writer) {
-        let heap = |home: &u8| &self.heaps[*home as usize];
-        for home in [self.idle, self.due] {
-            out.ids(heap(&home).iter().map(|(_, id)| id));
-        }
         out.number(self.old.len() as u64);
-        for old in self.old.iter().map(heap) {
-            out.ids(old.iter().map(|(_, id)| id));
-            old.iter().for_each(|(key, _)| out.fixed(key.into(), 4));
+        for home in [self.idle, self.due].iter().chain(&self.old) {
+            let heap = &self.heaps[*home as usize];
+            out.ids(heap.iter().map(|(_, id)| id));
+            heap.iter().for_each(|(key, _)| out.fixed(key.into(), 4));
         }
     }
 
-    /// Takes what [`Self::save`] wrote; nobody is here yet, and this plan's keys are known.
+    /// Takes what [`Self::save`] wrote; nobody is here yet.
     pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Option<()> {
         self.free.clear();
         (self.idle, self.due) = (0, 1);
-        self.heaps = vec![self.read(0, false, saved)?, self.read(1, false, saved)?];
         let old = u8::try_from(saved.number()?).ok().filter(|&old| usize::from(old) <= MOST_HEAPS)?;
         self.old = (2..2 + old).collect();
-        for home in 2..2 + old {
-            let heap = self.read(home, true, saved)?;
-            self.heaps.push(heap);
-        }
+        self.heaps = (0..2 + old).map(|home| self.read(home, saved)).collect::<Option<_>>()?;
         Some(())
     }
 
-    fn read(&mut self, home: u8, is_old: bool, saved: &mut Reader<'_>) -> Option<Heap<u32>> {
+    fn read(&mut self, home: u8, saved: &mut Reader<'_>) -> Option<Heap<u32>> {
         let mut items = Vec::new();
         for id in saved.ids()? {
             self.used = self.used.checked_add(self.sizes.size(id))?;
             let was = std::mem::replace(&mut self.homes[id as usize], home);
             (was == ABSENT).then_some(())?;
-            items.push((self.keys.sortable(id), id));
+            items.push((0, id));
         }
-        if is_old {
-            for (key, _) in &mut items {
-                *key = saved.fixed(4)? as u32;
-            }
+        for (key, _) in &mut items {
+            *key = saved.fixed(4)? as u32;
         }
         Heap::restore(items, &mut self.places)
     }
