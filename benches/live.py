@@ -103,13 +103,19 @@ def main() -> None:
         )
         for repetition in range(options.repeat):
             for arm in arms:
-                _train(arm, place, reach | throttle, folder / f"packages-{repetition}", losses, repetition)
+                beside = f"{beside_of(place)}/packages-{repetition}"
+                _train(arm, place, reach | throttle, beside, losses, repetition)
                 _said(arm, repetition)
     {"requests": _request_bound, "bytes": _bytes_bound, "compute": _compute_bound}[options.bound](
         arms, count, size, options
     )
     if options.json:
         options.json.write_text(json.dumps([vars(arm) for arm in arms], indent=1))
+
+
+def beside_of(place: str) -> str:
+    """The folder or prefix in which a place lies: packages must not lie in what is listed."""
+    return place.rpartition("/")[0]
 
 
 def _arms(bound: str) -> list[Arm]:
@@ -131,7 +137,7 @@ def _arms(bound: str) -> list[Arm]:
     ]
 
 
-def _train(arm: Arm, place: str, options: dict[str, str], packages: Path, losses: Losses, seed: int) -> None:
+def _train(arm: Arm, place: str, options: dict[str, str], packages: str, losses: Losses, seed: int) -> None:
     train = hotset.Dataset(place, cache=arm.cache, with_ids=True, decode=len, storage_options=options)
     sampler = hotset.Sampler(
         train,
@@ -141,8 +147,6 @@ def _train(arm: Arm, place: str, options: dict[str, str], packages: Path, losses
         settings=arm.settings,
         epochs=arm.epochs,
         packages=packages if arm.packages else None,
-        # A directory knows throttles and nothing of buckets.
-        package_options={name: value for name, value in options.items() if name.startswith("throttle.")},
     )
     seconds = []
     for epoch in range(arm.epochs):
