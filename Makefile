@@ -46,6 +46,10 @@ bench-store: .venv/.wheel ## Measure a miss-only epoch and a listing of 1.28 mil
 	$(BIN)/python benches/miss_path.py
 	$(BIN)/python benches/listing.py
 
+.PHONY: soak
+soak: .venv/.wheel ## Train for MINUTES=30 while workers, servers and storage fail, and look for what is amiss
+	$(BIN)/python benches/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+
 ##@ Develop
 
 .PHONY: test
