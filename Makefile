@@ -53,6 +53,10 @@ bench-live: .venv/.wheel ## Measure what strategies and policies save on storage
 	$(BIN)/python benches/live.py --bound compute $(ARGS)
 	$(BIN)/python benches/live.py --bound reports
 
+.PHONY: soak
+soak: .venv/.wheel ## Train for MINUTES=30 while workers, servers and storage fail, and look for what is amiss
+	$(BIN)/python benches/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+
 ##@ Develop
 
 .PHONY: test

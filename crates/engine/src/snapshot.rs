@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hotset_core::importance::Table;
 use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, Saved};
 use hotset_core::sampling::Plan;
@@ -68,7 +69,7 @@ impl Engine {
         let Some(mind) = mind else { return Ok(None) };
         // Before the engine's lock: whoever makes a plan holds the planner for as long as that takes.
         let planner = mind.planner();
-        let saved = planner.save();
+        let (saved, known) = (planner.save(), planner.table().snapshot());
         let state = self.shared.lock();
         let job = &state.jobs[&state.job(job)?];
         let samples = state.datasets[job.dataset as usize].catalog.len();
@@ -80,7 +81,7 @@ impl Engine {
         let schedules = schedules
             .into_iter()
             .map(|taken| ScheduleSnapshot {
-                plan: taken.plan.save(samples),
+                plan: taken.plan.save(samples, &known),
                 package: taken.package,
                 packages: taken.packages.map(|packages| packages.living().collect()).unwrap_or_default(),
                 states: taken.states,
@@ -211,8 +212,10 @@ impl Snapshot {
 
     /// The plans under way, as far as they were decided.
     fn schedules(&self, samples: usize) -> Result<BTreeMap<u64, Schedule>> {
+        let table = Table::restore(samples, &self.planner.table).ok_or_else(misfit)?;
+        let known = table.snapshot();
         let restored = self.schedules.iter().map(|saved| {
-            let plan = Plan::restore(samples, &saved.plan).ok_or_else(misfit)?;
+            let plan = Plan::restore(samples, &saved.plan, &known).ok_or_else(misfit)?;
             if saved.states.len() > plan.len() || saved.states.iter().any(|&state| state > 6) {
                 return Err(misfit());
             }

@@ -16,7 +16,7 @@ use hotset_core::sampling::{Event, Plan};
 use hotset_core::{Id, Index, Rng};
 use hotset_engine::{Engine, JobRequest, JobStats, Trained};
 use hotset_store::Opened;
-use hotset_store::package::{Draft, Package, Room};
+use hotset_store::package::{Draft, Package, Room, Shelf};
 
 const SAMPLES: usize = 600;
 const BATCH: usize = 32;
@@ -305,4 +305,78 @@ fn a_kill_amid_packing_leaves_what_is_whole_to_the_next_server_which_cleans_the_
     }
     assert_eq!(fs::read(&stranger).unwrap(), b"my notes");
     assert!(files(place.path()).last().unwrap().0 > 95, "numbers go on above what is not ours");
+}
+
+#[test]
+fn a_place_that_is_no_place_is_said_once_and_every_sample_is_read_alone() {
+    let (opened, _) = dataset(&sizes());
+    let place = tempfile::NamedTempFile::new().unwrap();
+    let request = asked(&opened, place.path(), true);
+    let none = Default::default();
+    let opens = Shelf::open(request.packages.as_deref().unwrap(), &none, (&opened).into(), "job");
+    let why = opens.err().unwrap().message;
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    let grant = engine.open_job(reader.session, request, Some(Err(why.clone()))).unwrap();
+    assert_eq!(grant.remarks, [format!("`packages` are off: {why}")]);
+    assert!(why.contains(place.path().to_str().unwrap()), "it names the place: {why}");
+    for epoch in 0..4 {
+        let (loads, counters) = train(&engine, &mut reader, epoch, true);
+        assert_eq!((loads, counters.packed, counters.packages_lost), (0, 0, 0));
+    }
+    assert_eq!(stats(&engine).remarks, grant.remarks);
+    assert_eq!(stats(&engine).packages, None);
+}
+
+/// A job with packages, trained so far that it reads them.
+fn going<'a>(engine: &'a Engine, opened: &Opened, place: &Path) -> Reader<'a> {
+    let mut reader = Reader::new(engine, opened);
+    let at = Ok(packaging(opened, place.to_str().unwrap()));
+    engine.open_job(reader.session, asked(opened, place, false), Some(at)).unwrap();
+    for epoch in 0..BEFORE {
+        train(engine, &mut reader, epoch, false);
+    }
+    assert_eq!(stats(engine).remarks, Vec::<String>::new());
+    reader
+}
+
+#[test]
+fn a_place_that_takes_no_more_is_said_once_and_what_lies_there_is_used_while_it_lasts() {
+    let place = tempfile::tempdir().unwrap();
+    let (opened, _) = dataset(&sizes());
+    let engine = engine();
+    let mut reader = going(&engine, &opened, place.path());
+    // Directories under the names of the packages to come: nothing can be put there, and root cannot either.
+    let before = files(place.path());
+    let (last, path) = before.last().unwrap();
+    for number in last + 1..last + 100 {
+        fs::create_dir(path.with_file_name(format!("{number:08}.hotset"))).unwrap();
+    }
+    for epoch in BEFORE..BEFORE + 6 {
+        let (_, counters) = train(&engine, &mut reader, epoch, false);
+        assert!(counters.packed > 100 && counters.packages_lost == 0, "{counters:?}");
+        assert!(epoch == BEFORE || counters.pack_bytes_written == 0, "nothing is packed any more");
+    }
+    let remarks = stats(&engine).remarks;
+    assert!(remarks.len() == 1 && remarks[0].contains(place.path().to_str().unwrap()), "{remarks:?}");
+}
+
+#[test]
+fn a_place_that_is_taken_away_under_a_training_costs_it_the_packages_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let (opened, _) = dataset(&sizes());
+    let engine = engine();
+    let mut reader = going(&engine, &opened, place.path());
+    let shelf = files(place.path())[0].1.parent().unwrap().to_owned();
+    fs::remove_dir_all(&shelf).unwrap();
+    fs::write(&shelf, b"in its place").unwrap();
+    let (loads, after) = train(&engine, &mut reader, BEFORE, false);
+    assert_eq!((after.packed, after.packages_lost), (0, loads), "{after:?}");
+    for epoch in BEFORE + 1..BEFORE + 6 {
+        let (_, counters) = train(&engine, &mut reader, epoch, false);
+        assert_eq!((counters.packed, counters.pack_bytes_written), (0, 0), "{counters:?}");
+    }
+    let remarks = stats(&engine).remarks;
+    assert!(remarks.len() == 1 && remarks[0].contains(place.path().to_str().unwrap()), "{remarks:?}");
+    assert_eq!(fs::read(&shelf).unwrap(), b"in its place");
 }

@@ -140,16 +140,23 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
     run
 }
 
-/// Every strategy with the policy that belongs to it, and those that a training may choose instead. Policies that take
-/// scores at once, and those that do not write down all they know, go on from less.
+/// Every strategy with the policy that belongs to it, and others that a training may choose. Policies that take scores at
+/// once are as they were only when events are replayed in their order.
 fn cases() -> Vec<(&'static str, &'static str)> {
     let exact = |name: &str| {
         let entry = policy::find(name).unwrap();
-        !entry.offline && entry.bounded && !["lfu", "random", "app", "pq", "pq_lfu"].contains(&name)
+        !entry.offline && entry.bounded && !["app", "pq", "pq_lfu"].contains(&name)
     };
     let own = sampling::REGISTRY.iter().map(|entry| (entry.name, entry.policy));
     let own = own.map(|(strategy, policy)| (strategy, if exact(policy) { policy } else { "lru" }));
-    own.chain([("uniform", "minio"), ("iis", "lru"), ("iis", "impact")]).collect()
+    own.chain([
+        ("uniform", "minio"),
+        ("uniform", "lfu"),
+        ("iis", "random"),
+        ("iis", "lru"),
+        ("iis", "impact"),
+    ])
+    .collect()
 }
 
 fn settings(strategy: &str) -> &'static [(&'static str, &'static str)] {

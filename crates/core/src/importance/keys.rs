@@ -18,6 +18,11 @@ pub struct Keys {
     high_len: usize,
 }
 
+/// What was never reported is above all else.
+fn key(value: f32) -> f32 {
+    if value.is_nan() { f32::INFINITY } else { value }
+}
+
 impl Keys {
     /// The keys of `values` in the order of `ranking`; not a number in `values` means never reported.
     pub fn new(mut values: Vec<f32>, ranking: &Ranking, sizes: &dyn Sizes, capacity: u64) -> Self {
@@ -34,9 +39,7 @@ impl Keys {
             high_len += 1;
         }
         for value in &mut values {
-            if value.is_nan() {
-                *value = f32::INFINITY;
-            }
+            *value = key(*value);
         }
         Self { values, high, high_len }
     }
@@ -56,15 +59,21 @@ impl Keys {
         self.high.contains(id)
     }
 
-    pub(crate) fn write(&self, writer: &mut Writer) {
-        self.values.iter().for_each(|value| writer.fixed(u64::from(value.to_bits()), 4));
+    /// Writes them beside `known`, values that whoever reads them knows too: only those that differ are written.
+    pub(crate) fn write(&self, writer: &mut Writer, known: &[f32]) {
+        let same = |id: usize| known.get(id).is_some_and(|known| key(*known) == self.values[id]);
+        writer.bits((0..self.values.len()).map(same));
+        for (_, value) in self.values.iter().enumerate().filter(|(id, _)| !same(*id)) {
+            writer.fixed(u64::from(value.to_bits()), 4);
+        }
         writer.bits((0..self.values.len() as Id).map(|id| self.high.contains(id)));
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>, samples: usize) -> Option<Self> {
-        let mut values = Vec::new();
-        for _ in 0..samples {
-            let value = f32::from_bits(reader.fixed(4)? as u32);
+    pub(crate) fn read(reader: &mut Reader<'_>, samples: usize, known: &[f32]) -> Option<Self> {
+        let same: Vec<bool> = reader.bits(samples)?.collect();
+        let mut values = Vec::with_capacity(samples);
+        for (id, same) in same.into_iter().enumerate() {
+            let value = if same { key(*known.get(id)?) } else { f32::from_bits(reader.fixed(4)? as u32) };
             values.push(Some(value).filter(|value| !value.is_nan())?);
         }
         let mut high = Bits::new(samples);

@@ -13,6 +13,7 @@
 
 use super::score::valid;
 use crate::Id;
+use crate::saved::{Reader, Writer};
 
 /// The most reports applied in one call.
 pub const SLICE: usize = 4096;
@@ -164,48 +165,54 @@ impl Table {
         values
     }
 
-    /// All of it as bytes, 12 a sample and 16 a late report.
+    /// All of it as bytes: about 8 a sample, and as many a late report.
     pub fn save(&self) -> Vec<u8> {
-        let mut saved = Vec::with_capacity(20 + 12 * self.values.len());
-        saved.extend(self.planned.map_or(0, |planned| u64::from(planned) + 1).to_le_bytes());
-        saved.extend(self.taken.to_le_bytes());
-        saved.extend(self.rejected.to_le_bytes());
-        for (value, stamp) in self.values.iter().zip(&self.stamps) {
-            saved.extend(value.to_le_bytes());
-            saved.extend(stamp.to_le_bytes());
+        let mut writer = Writer::new(self.values.len());
+        let newest = self.stamps.iter().map(|stamp| stamp >> 32).max().unwrap_or_default();
+        for number in
+            [self.planned.map_or(0, |planned| u64::from(planned) + 1), self.taken, self.rejected, newest]
+        {
+            writer.number(number);
         }
+        writer.bits(self.values.iter().map(|value| !value.is_nan()));
+        for (value, stamp) in self.values.iter().zip(&self.stamps).filter(|(value, _)| !value.is_nan()) {
+            writer.fixed(u64::from(value.to_bits()), 4);
+            writer.number(newest - (stamp >> 32));
+            writer.number(stamp & u64::from(u32::MAX));
+        }
+        writer.ids(self.late.iter().map(|report| report.id));
         for report in &self.late {
-            for word in [report.id, report.value.to_bits(), report.epoch, report.step] {
-                saved.extend(word.to_le_bytes());
-            }
+            writer.fixed(u64::from(report.value.to_bits()), 4);
+            writer.number(u64::from(report.epoch));
+            writer.number(u64::from(report.step));
         }
-        saved
+        writer.seal("table")
     }
 
     /// What [`Self::save`] wrote for as many samples; nothing if it cannot be that.
     pub fn restore(samples: usize, saved: &[u8]) -> Option<Self> {
-        let (head, rest) = saved.split_at_checked(24)?;
-        let (entries, late) = rest.split_at_checked(samples.checked_mul(12)?)?;
-        let long = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
-        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+        let mut reader = Reader::open(saved, "table", samples)?;
         let mut table = Self::new(samples);
-        table.planned = long(&head[..8])?.checked_sub(1).map(|planned| planned as u32);
-        (table.taken, table.rejected) = (long(&head[8..16])?, long(&head[16..])?);
-        for (id, entry) in entries.chunks_exact(12).enumerate() {
-            let value = f32::from_bits(word(&entry[..4])?);
-            if value.is_nan() {
-                continue;
-            }
+        let short = |number: u64| u32::try_from(number).ok();
+        let value = |reader: &mut Reader<'_>| {
+            let value = f32::from_bits(reader.fixed(4)? as u32);
+            Some(value).filter(|value| valid(*value))
+        };
+        table.planned = reader.number()?.checked_sub(1).map(|planned| planned as u32);
+        (table.taken, table.rejected) = (reader.number()?, reader.number()?);
+        let newest = reader.number()?;
+        let reported: Vec<bool> = reader.bits(samples)?.collect();
+        for id in (0..samples).filter(|id| reported[*id]) {
+            table.values[id] = value(&mut reader)?;
+            let epoch = short(newest.checked_sub(reader.number()?)?)?;
+            table.stamps[id] = u64::from(epoch) << 32 | u64::from(short(reader.number()?)?);
             table.reported += 1;
-            (table.values[id], table.stamps[id]) =
-                (Some(value).filter(|value| valid(*value))?, long(&entry[4..])?);
         }
-        for report in late.chunks(16) {
-            let words: Vec<u32> = report.chunks(4).map(word).collect::<Option<_>>()?;
-            let &[id, value, epoch, step] = words.as_slice() else { return None };
-            let report = Report { id, value: f32::from_bits(value), epoch, step, late: true };
-            table.late.push(Some(report).filter(|report| valid(report.value) && (id as usize) < samples)?);
+        for id in reader.ids()? {
+            let (value, epoch) = (value(&mut reader)?, short(reader.number()?)?);
+            table.late.push(Report { id, value, epoch, step: short(reader.number()?)?, late: true });
         }
+        reader.end()?;
         Some(table)
     }
 
@@ -313,7 +320,9 @@ mod tests {
             table.apply(&[report(0, 9.0, 2, 0)]);
         }
         assert_eq!(table.save(), restored.save());
-        assert!(Table::restore(5, &saved).is_none() && Table::restore(4, &saved[..70]).is_none());
+        assert!(
+            Table::restore(5, &saved).is_none() && Table::restore(4, &saved[..saved.len() - 3]).is_none()
+        );
         assert!(Table::restore(0, &[]).is_none());
     }
 

@@ -58,6 +58,8 @@ pub struct Planner {
     closed: Option<u64>,
     packages: Option<Arc<Packages>>,
     packer: Option<Packer>,
+    /// The least bytes of a package, where packages are used, also if no more are made.
+    package: Option<u64>,
     /// The packages that are being made, and who is in one of them.
     packing: BTreeMap<u32, Vec<Id>>,
     busy: Bits,
@@ -84,6 +86,7 @@ impl Planner {
             .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
         Self {
             packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
+            package: packer.as_ref().map(Packer::package_bytes),
             packing: BTreeMap::new(),
             busy: Bits::new(if packer.is_some() { samples } else { 0 }),
             next: 0,
@@ -179,9 +182,9 @@ impl Planner {
     pub fn plan(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, sight: &Sight) -> Made {
         self.step_back(epoch);
         let pad = self.config.pad || self.strategy.pads();
-        let package = self.packer.as_ref().map(|packer| {
-            self.packages.as_ref().map_or(0, |packages| packages.largest()).max(packer.package_bytes())
-        });
+        let package = self
+            .package
+            .map(|least| self.packages.as_ref().map_or(0, |packages| packages.largest()).max(least));
         let buffer = package.map_or(0, |bytes| sight.low.max(2 * bytes));
         let carried = match &self.last {
             // A padded plan leaves nobody out.

@@ -140,8 +140,9 @@ impl Plan {
         self
     }
 
-    /// All of it as bytes, for a catalog of `samples`.
-    pub fn save(&self, samples: usize) -> Vec<u8> {
+    /// All of it as bytes, for a catalog of `samples`. Scores that are `known` to whoever restores it, by id, are
+    /// not written again.
+    pub fn save(&self, samples: usize, known: &[f32]) -> Vec<u8> {
         let mut writer = Writer::new(samples);
         for number in [self.epoch, u64::from(self.world), self.padded as u64, self.selected_high] {
             writer.number(number);
@@ -172,13 +173,13 @@ impl Plan {
             writer.number(u64::from(*of) << 1 | kind);
         }
         if let Some(keys) = &self.keys {
-            keys.write(&mut writer);
+            keys.write(&mut writer, known);
         }
         writer.seal("plan")
     }
 
-    /// What [`Self::save`] wrote for as many samples; nothing if it cannot be that.
-    pub fn restore(samples: usize, saved: &[u8]) -> Option<Self> {
+    /// What [`Self::save`] wrote for as many samples beside the same `known` scores; nothing if it cannot be that.
+    pub fn restore(samples: usize, saved: &[u8], known: &[f32]) -> Option<Self> {
         let mut reader = Reader::open(saved, "plan", samples)?;
         let (epoch, world) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
         let (padded, selected_high) = (usize::try_from(reader.number()?).ok()?, reader.number()?);
@@ -200,7 +201,7 @@ impl Plan {
             let of = u32::try_from(event >> 1).ok()?;
             events.push((slot, if event & 1 == 0 { Event::Load(of) } else { Event::Leave(of) }));
         }
-        let keys = if keyed { Some(Arc::new(Keys::read(&mut reader, samples)?)) } else { None };
+        let keys = if keyed { Some(Arc::new(Keys::read(&mut reader, samples, known)?)) } else { None };
         reader.end()?;
         let whole = world > 0 && ids.len().is_multiple_of(world as usize) && padded <= ids.len();
         let leaving =
@@ -372,14 +373,18 @@ mod tests {
             unserved: vec![2],
         };
         let plan = Plan::cut(9, 2, true, drawn).with_silent_padding();
-        let saved = plan.save(5);
-        assert_eq!(Plan::restore(5, &saved), Some(plan));
+        let saved = plan.save(5, &[]);
+        assert_eq!(Plan::restore(5, &saved, &[]).as_ref(), Some(&plan));
         for cut in 0..saved.len() {
-            assert_eq!(Plan::restore(5, &saved[..cut]), None);
+            assert_eq!(Plan::restore(5, &saved[..cut], &[]), None);
         }
-        assert_eq!(Plan::restore(6, &saved), None, "another dataset's");
+        assert_eq!(Plan::restore(6, &saved, &[]), None, "another dataset's");
+        let known = [1.0, f32::NAN, 0.75, 2.0, 0.0];
+        let beside = plan.save(5, &known);
+        assert!(beside.len() + 16 == saved.len(), "four of five scores are known");
+        assert_eq!(Plan::restore(5, &beside, &known), Some(plan));
         let plain = Plan::cut(0, 1, false, vec![1, 0]);
-        assert_eq!(Plan::restore(2, &plain.save(2)), Some(plain));
+        assert_eq!(Plan::restore(2, &plain.save(2, &[]), &[]), Some(plain));
     }
 
     #[test]
