@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from .arms import Feed
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,22 @@ def network(classes: int, seed: int) -> nn.Module:
 
 
 def train_epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[Any], step: Callable[[], object]
+    model: nn.Module, optimizer: torch.optim.Optimizer, feed: Feed, epoch: int, step: Callable[[], object]
 ) -> EpochTimes:
-    """One epoch over `loader`, which yields images and labels; calls `step` after each batch."""
-    model.train()
+    """One epoch over what `feed` yields, and all that it asks for before; calls `step` after each batch."""
     samples, loss_sum, waited = 0, 0.0, 0.0
-    started = asked = time.perf_counter()
-    for images, labels in loader:
+    started = time.perf_counter()
+    feed.begin(epoch, model)
+    model.train()
+    asked = time.perf_counter()
+    for images, labels, ids in feed.loader:
         waited += time.perf_counter() - asked
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(images), labels)
-        loss.backward()
+        losses = functional.cross_entropy(model(images), labels, reduction="none")
+        feed.report(ids, losses).mean().backward()
         optimizer.step()
         samples += len(labels)
-        loss_sum += loss.item() * len(labels)
+        loss_sum += float(losses.detach().sum())
         step()
         asked = time.perf_counter()
     # The last wait is for the loader to say that there is no more.

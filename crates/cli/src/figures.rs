@@ -146,11 +146,11 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     let name = Column::new("epoch", rows.iter().map(|(name, _)| name.clone()).collect());
     let servings = vec![
         column("served", |epoch| epoch.served.to_string()),
-        column("hit", |epoch| percent(epoch.hit, epoch.served)),
-        column("hit\n(paper's)", |epoch| percent(epoch.hit + epoch.packed, epoch.served)),
-        column("packed", |epoch| percent(epoch.packed, epoch.served)),
-        column("single", |epoch| percent(epoch.single, epoch.served)),
-        column("coverage", |epoch| format!("{:.1} %", 100.0 * epoch.coverage)),
+        column("hit", |epoch| percent(epoch, epoch.hit)),
+        column("hit\n(paper's)", |epoch| percent(epoch, epoch.hit + epoch.packed)),
+        column("packed", |epoch| percent(epoch, epoch.packed)),
+        column("single", |epoch| percent(epoch, epoch.single)),
+        column("coverage", |epoch| share(epoch, epoch.coverage)),
     ];
     let mut storage = vec![
         column("reads", |epoch| epoch.storage_reads.to_string()),
@@ -159,11 +159,11 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     if packs {
         storage.push(column("requests", |epoch| epoch.storage_requests.to_string()));
         // Samples served from packages for each request that read one.
-        storage.push(column("packed a\nrequest", |epoch| match epoch.package_reads {
-            0 => "-".into(),
-            reads => format!("{:.0}", epoch.packed as f64 / reads as f64),
+        storage.push(column("packed a\nrequest", |epoch| match (epoch.packed, epoch.package_reads) {
+            (0, _) | (_, 0) => "-".into(),
+            (packed, reads) => format!("{:.0}", packed as f64 / reads as f64),
         }));
-        storage.push(column("waste", |epoch| format!("{:.1} %", 100.0 * epoch.package_waste)));
+        storage.push(column("waste", |epoch| share(epoch, epoch.package_waste)));
     }
     let waiting = vec![
         column("late", |epoch| epoch.late.to_string()),
@@ -172,9 +172,13 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     folded(&name, vec![servings, storage, waiting], width)
 }
 
-fn percent(part: u64, whole: u64) -> String {
-    let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
-    format!("{share:.1} %")
+/// A share of an epoch's servings; nothing is known of one that nobody has begun.
+fn share(epoch: &EpochStats, part: f64) -> String {
+    if epoch.served == 0 { "-".into() } else { format!("{:.1} %", 100.0 * part) }
+}
+
+fn percent(epoch: &EpochStats, part: u64) -> String {
+    share(epoch, part as f64 / epoch.served as f64)
 }
 
 #[cfg(test)]
