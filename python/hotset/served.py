@@ -256,6 +256,8 @@ class Served:
             wait=deadline.left(),
         )
         self._joined = client
+        # From now on the server's own state is newer.
+        self._scheme = replace(scheme, state=None)
         if said["one_host"]:
             self._judge_hosts(said["strategy"])
         for remark in said["remarks"]:

@@ -36,6 +36,10 @@ impl Engine {
         state.check_planned(serial)?;
         if !join {
             state.ask_for(serial, epoch, rank);
+            state.go_back(serial, epoch, rank);
+            if let Some(book) = state.jobs.get_mut(&serial) {
+                book.gathering.since.get_or_insert_with(Instant::now);
+            }
             self.shared.planned.notify_all();
         }
         while state.needs_plan(serial, epoch, world, join)? {
@@ -102,9 +106,22 @@ impl State {
     pub(crate) fn ask_for(&mut self, serial: u64, epoch: u64, rank: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.arrived.insert(rank, epoch);
-        if job.gathering.epoch != epoch || job.gathering.since.is_none() {
+        if job.gathering.epoch != epoch || job.gathering.asked.is_none() {
             job.gathering =
-                crate::job::Gathering { epoch, since: Some(Instant::now()), ..Default::default() };
+                crate::job::Gathering { epoch, asked: Some(Instant::now()), ..Default::default() };
+        }
+    }
+
+    /// A rank that begins an earlier epoch than its last has gone back, or started over: what was reported of the
+    /// future that it left no longer outweighs what it will report.
+    fn go_back(&mut self, serial: u64, epoch: u64, rank: u32) {
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        if job.begun.get(&rank).is_none_or(|&begun| begun <= epoch) {
+            return;
+        }
+        job.reported.retain(|_, (of, _)| *of < epoch);
+        if let Some(mind) = &job.mind {
+            mind.rewind(epoch);
         }
     }
 

@@ -314,6 +314,11 @@ impl State {
             let Role::Planned { epoch, slot, before, generation, .. } = item.role else { continue };
             let Some(job) = self.jobs.get_mut(&serial) else { continue };
             let dataset = job.dataset;
+            if job.schedule(epoch, generation).is_none() && before.waits() {
+                // Nobody will be served it: it leaves the window here.
+                let size = self.datasets[dataset as usize].catalog.size(item.id);
+                job.window = job.window.saturating_sub(size);
+            }
             let Some(schedule) = job.schedule(epoch, generation) else { continue };
             schedule.untake(slot, before);
             if before.waits() {

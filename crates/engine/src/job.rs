@@ -38,7 +38,9 @@ pub struct Cut {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gathering {
     pub(crate) epoch: u64,
-    /// When the first rank came.
+    /// When the first rank asked what to re-evaluate, or began.
+    pub(crate) asked: Option<Instant>,
+    /// When the first rank began.
     pub(crate) since: Option<Instant>,
     /// Ranks that re-evaluate samples for it, and those of them that are done.
     pub(crate) evaluating: BTreeSet<u32>,

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 /// What a trainer told before an epoch's plan was made.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
-    pub(crate) reevaluated: Vec<(Id, f32)>,
+    pub(crate) reevaluated: BTreeMap<Id, f32>,
     pub(crate) accuracies: BTreeMap<u32, f64>,
 }
 
@@ -30,6 +30,8 @@ struct Inbox {
     taken: usize,
     /// Packages that were lost.
     lost: Vec<u32>,
+    /// The epoch to which training has gone back.
+    rewind: Option<u64>,
     /// By the epoch whose plan needs it.
     told: BTreeMap<u64, Told>,
 }
@@ -95,6 +97,9 @@ impl Mind {
     /// Takes a slice out of the inbox; how many reports it held.
     fn take_in(&self, planner: &mut Planner) -> usize {
         let mut inbox = self.inbox();
+        if let Some(epoch) = inbox.rewind.take() {
+            planner.rewind(epoch);
+        }
         for package in std::mem::take(&mut inbox.lost) {
             planner.lost(package);
         }
@@ -107,6 +112,14 @@ impl Mind {
         }
         drop(inbox);
         if slice.is_empty() { 0 } else { planner.report(&slice) }
+    }
+
+    /// Training goes back to `epoch`; what was reported before and not taken in yet is of the future that it left.
+    pub(crate) fn rewind(&self, epoch: u64) {
+        let mut inbox = self.inbox();
+        inbox.rewind = Some(inbox.rewind.map_or(epoch, |other| other.min(epoch)));
+        (inbox.reports, inbox.taken) = (Vec::new(), 0);
+        inbox.told.clear();
     }
 
     /// A package was lost: the next plan does without it.

@@ -39,8 +39,9 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         .and_then(|pace| pace.rates(concurrency));
     drop(state);
 
+    let reevaluated: Vec<_> = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
     let inputs = Inputs {
-        reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
+        reevaluated: (!reevaluated.is_empty()).then_some(&reevaluated),
         accuracy: told.accuracy(),
         rates,
     };

@@ -29,6 +29,8 @@ use crate::stats::PackageStats;
 
 /// Drafts whose samples are read at a time.
 const AT_A_TIME: usize = 2;
+/// Bytes of passing samples that wait for the packer at most; what passes meanwhile is asked for later.
+const MOST_WAITING: u64 = 16 << 20;
 /// How often the thread looks whether its epoch is over.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
@@ -82,6 +84,8 @@ struct Desk {
     /// Sheets whose samples were asked for.
     asked: usize,
     incoming: VecDeque<Incoming>,
+    /// Bytes of samples that pass and wait to be copied.
+    waiting: u64,
     /// Packages to be removed from the shelf.
     discarded: Vec<u32>,
     running: bool,
@@ -225,8 +229,13 @@ impl State {
             }
             let object = &mut self.objects[key as usize];
             let size = self.datasets[object.dataset as usize].catalog.size(id);
+            // Memory of a batch's own goes with the batch, and a packer that falls behind holds no more than this.
+            if self.arena.is_spill(object.block.segment) || desk.waiting + size > MOST_WAITING {
+                continue;
+            }
             let Some(target) = self.arena.target(object.block, size) else { continue };
             object.leases += 1;
+            desk.waiting += size;
             desk.coming.insert(id);
             desk.incoming.push_back(Incoming::Passing { id, object: key, view: View::leased(target) });
             any = true;
@@ -301,7 +310,9 @@ pub(crate) fn begin(
         thread.spawn(move || Packer { shared: own, serial, press: worker, mind, catalog }.run())
     {
         tracing::warn!(%error, "cannot start a packer: nothing is packed");
-        press.desk().failed = Some(error.to_string());
+        let mut desk = press.desk();
+        desk.clear();
+        (desk.failed, desk.running) = (Some(error.to_string()), false);
     }
 }
 
@@ -317,15 +328,6 @@ struct Packer {
 impl Packer {
     fn run(&self) {
         while self.step() {}
-        let mut desk = self.press.desk();
-        desk.running = false;
-        let left: Vec<Incoming> = desk.incoming.drain(..).collect();
-        drop(desk);
-        for incoming in left {
-            if let Incoming::Passing { object, .. } = incoming {
-                self.shared.lock().passed(object);
-            }
-        }
         self.press.bell.notify_all();
     }
 
@@ -346,7 +348,11 @@ impl Packer {
                 self.take(incoming);
                 true
             }
-            None if desk.sheets.is_empty() => false,
+            None if desk.sheets.is_empty() => {
+                // Under the same lock, so that whoever brings more work starts another thread.
+                desk.running = false;
+                false
+            }
             None => {
                 let (desk, waited) =
                     self.press.bell.wait_timeout(desk, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
@@ -364,6 +370,10 @@ impl Packer {
         let (id, put) = match incoming {
             Incoming::Passing { id, object, view } => {
                 let put = self.put(id, view.bytes());
+                let bytes = view.bytes().len() as u64;
+                let mut desk = self.press.desk();
+                desk.waiting = desk.waiting.saturating_sub(bytes);
+                drop(desk);
                 // From here on the view is not looked at: its lease ends.
                 self.shared.lock().passed(object);
                 (id, put)

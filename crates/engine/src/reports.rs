@@ -120,7 +120,7 @@ impl Engine {
         let patience = state.config.patience;
         loop {
             let Some(book) = state.jobs.get_mut(&serial) else { return Ok(Vec::new()) };
-            let late = book.gathering.since.is_some_and(|since| since.elapsed() >= patience);
+            let late = book.gathering.asked.is_some_and(|asked| asked.elapsed() >= patience);
             if book.schedules.contains_key(&epoch) {
                 // It was planned already: nothing that comes now can change it.
                 return Ok(Vec::new());

@@ -189,7 +189,9 @@ impl Snapshot {
         found: &[(u32, Vec<Id>)],
     ) -> Result<()> {
         let samples = catalog.len();
-        planner.restore(&self.planner)?;
+        // What does not fit here is the state's fault, which its kind says.
+        let foreign = |error: Error| Error::changed(error.message);
+        planner.restore(&self.planner).map_err(foreign)?;
         job.schedules = self.schedules(samples)?;
         for (saved, schedule) in self.schedules.iter().zip(job.schedules.values_mut()) {
             let packages = planner.packages().map(|all| saved.packages_of(all, catalog, found));
@@ -201,7 +203,11 @@ impl Snapshot {
             job.policy.begin(&schedule.begins().0);
         }
         if !self.policy.is_empty() {
-            job.policy.restore(&self.policy)?;
+            job.policy.restore(&self.policy).map_err(foreign)?;
+        }
+        // It may be granted less, or more, than where it comes from.
+        if job.policy.capacity() != job.grant.granted {
+            job.policy.resize(job.grant.granted, &mut Vec::new());
         }
         (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
         job.arrived.clone_from(&self.begun);

@@ -306,7 +306,8 @@ impl State {
     pub(crate) fn unspill(&mut self, key: u32) {
         let Some(object) = self.objects.get(key as usize) else { return };
         let (from, dataset, id) = (object.block, object.dataset, object.id);
-        if !object.movable() || object.holds > 0 || !self.arena.is_spill(from.segment) {
+        let held = object.holds > 0;
+        if !object.movable() || !self.arena.is_spill(from.segment) {
             return;
         }
         let size = self.datasets[dataset as usize].catalog.size(id);
@@ -321,6 +322,8 @@ impl State {
                 self.arena.free(from);
                 self.note_dropped();
             }
+            // Who waits for it keeps it where it is.
+            None if held => {}
             None => self.detach(dataset, id),
         }
     }

@@ -115,6 +115,18 @@ impl Table {
         self.planned = self.planned.max(Some(epoch));
     }
 
+    /// Training goes back to `epoch`: scores of it and of later epochs stay until there are newer ones, which those
+    /// of the training that begins over are.
+    pub fn rewind(&mut self, epoch: u32) {
+        for stamp in &mut self.stamps {
+            if (*stamp >> 32) as u32 >= epoch {
+                *stamp = 0;
+            }
+        }
+        self.late.retain(|report| report.epoch < epoch);
+        self.planned = self.planned.map(|planned| planned.min(epoch));
+    }
+
     /// Applies late reports whose time has come, at most [`SLICE`] of them. True while there are more.
     pub fn settle(&mut self) -> bool {
         let Some(planned) = self.planned else { return false };
@@ -251,6 +263,22 @@ mod tests {
             report(0, 3.0, 2, 0),
         ]);
         assert_eq!((table.value(0), table.value(1), table.reported()), (Some(4.0), None, 1));
+    }
+
+    #[test]
+    fn a_training_that_goes_back_is_heard_again() {
+        let mut table = Table::new(2);
+        table.apply(&[
+            report(0, 3.0, 50, 7),
+            report(1, 2.0, 3, 0),
+            Report { late: true, ..report(1, 9.0, 50, 8) },
+        ]);
+        table.rewind(10);
+        table.apply(&[report(0, 1.0, 10, 0), report(1, 5.0, 2, 0)]);
+        assert_eq!((table.value(0), table.value(1)), (Some(1.0), Some(2.0)), "what came before stays");
+        table.planned(60);
+        assert!(!table.settle());
+        assert_eq!(table.value(1), Some(2.0), "what was late in the other future is gone");
     }
 
     #[test]

@@ -165,6 +165,15 @@ impl Planner {
         self.strategy.looks_at_residents(self.packages.is_some())
     }
 
+    /// Training goes back to `epoch`: what it reports from now on counts, whatever was reported of later epochs.
+    pub fn rewind(&mut self, epoch: u64) {
+        self.table.rewind(u32::try_from(epoch).unwrap_or(u32::MAX));
+        self.closed = self
+            .closed
+            .filter(|closed| *closed < epoch)
+            .or(epoch.checked_sub(1).filter(|_| self.closed.is_some()));
+    }
+
     /// `epoch` is over: all its reports are in. Said twice it changes nothing.
     pub fn close(&mut self, epoch: u64) {
         if self.closed.is_none_or(|closed| closed < epoch) {

@@ -17,13 +17,15 @@ const HEAD: usize = 4 + 8;
 /// A log that is open for more.
 pub(crate) struct Log {
     file: File,
+    /// Bytes of whole entries.
+    length: u64,
 }
 
 impl Log {
     /// An empty log at `path`.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let opened = OpenOptions::new().create(true).truncate(true).write(true).open(path);
-        opened.map(|file| Self { file }).map_err(|error| failed(path, &error))
+        opened.map(|file| Self { file, length: 0 }).map_err(|error| failed(path, &error))
     }
 
     /// A log that goes on after its first `length` bytes.
@@ -34,7 +36,7 @@ impl Log {
                 io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
                 Ok(file)
             });
-        opened.map(|file| Self { file }).map_err(|error| failed(path, &error))
+        opened.map(|file| Self { file, length }).map_err(|error| failed(path, &error))
     }
 
     /// Appends one report, whole or, if the process is killed, not at all.
@@ -44,7 +46,15 @@ impl Log {
         entry.extend(u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes());
         entry.extend(&blake3::hash(&body).as_bytes()[..8]);
         entry.extend(body);
-        self.file.write_all(&entry)
+        let written = self.file.write_all(&entry);
+        if written.is_err() {
+            // Half an entry would hide all that come after it.
+            let _ = self.file.set_len(self.length);
+            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length));
+        } else {
+            self.length += entry.len() as u64;
+        }
+        written
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use hotset_core::{Error, Result};
+use hotset_core::{Error, Kind, Result};
 use hotset_engine::{Engine, JobGrant, JobRequest, SessionId, Trained};
 use hotset_wire::proto::Report;
 use hotset_wire::state::JobState;
@@ -96,12 +96,13 @@ impl States {
             return engine.open_job(session, opening.request, packaging);
         };
         let Opening { request, lasting, .. } = &opening;
+        // A place for packages may answer slowly, and nobody else is to wait for it.
+        let packaging = if engine.has_job(&request.job) { None } else { opening.packaging(engine)? };
         let keeper = self.keep(directory, &request.job, *lasting);
         let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
         if engine.has_job(&request.job) {
             return engine.open_job(session, opening.request, None);
         }
-        let packaging = opening.packaging(engine)?;
         let state = match keeper.load(request) {
             Ok(Some(state)) => state,
             Ok(None) => return engine.open_job(session, opening.request, packaging),
@@ -122,9 +123,16 @@ impl States {
                 return engine.open_job(session, opening.request, packaging);
             }
         };
-        // What fails from here on, such as memory that cannot be had, is no fault of the state's.
+        // What else fails from here on, such as memory that cannot be had, is no fault of the state's.
         let job = request.job.clone();
-        let grant = engine.restore_job(session, opening.request, packaging, &snapshot)?;
+        let grant = match engine.restore_job(session, request.clone(), packaging, &snapshot) {
+            Err(error) if error.kind == Kind::Changed => {
+                keeper.set_aside(&error.message);
+                let packaging = opening.packaging(engine)?;
+                return engine.open_job(session, opening.request, packaging);
+            }
+            done => done?,
+        };
         keeper.written = snapshot.begun.values().max().copied();
         keeper.replay(engine);
         tracing::info!(job, epoch = keeper.written, "job restored");
@@ -150,6 +158,9 @@ impl States {
         let Opening { request, lasting, .. } = opening;
         let keeper = self.directory.as_ref().map(|directory| self.keep(directory, &request.job, lasting));
         let mut keeper = keeper.as_ref().map(|keeper| keeper.lock().unwrap_or_else(PoisonError::into_inner));
+        if engine.has_job(&request.job) {
+            return engine.open_job(session, request, None);
+        }
         let grant = engine.restore_job(session, request, packaging, &snapshot)?;
         if let Some(keeper) = &mut keeper {
             keeper.drop_files();
@@ -177,8 +188,9 @@ impl States {
         if keeper.written == Some(epoch) {
             return;
         }
-        if let Ok(Some(snapshot)) = engine.snapshot(job) {
-            keeper.write(&snapshot);
+        if let Ok(Some(snapshot)) = engine.snapshot(job)
+            && keeper.write(&snapshot)
+        {
             keeper.written = Some(epoch);
         }
     }
@@ -195,13 +207,16 @@ impl States {
 
     /// Drops the state of a job that was closed.
     pub(crate) fn closed(&self, engine: &Engine, job: &str) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(keeper) = keepers.get(job).cloned() else { return };
+        let Some(own) = self.keeper(job) else { return };
         // Under the keeper's lock, so that a job that is just being opened counts as open.
-        let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeper = own.lock().unwrap_or_else(PoisonError::into_inner);
         if !engine.has_job(job) {
             keeper.drop_files();
-            keepers.remove(job);
+            let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not one that somebody has just fetched to open the job: it would be nobody's then.
+            keepers.retain(|name, other| {
+                name != job || !Arc::ptr_eq(other, &own) || Arc::strong_count(other) > 2
+            });
         }
     }
 
@@ -210,7 +225,11 @@ impl States {
     pub(crate) fn tidy(&self, engine: &Engine, all: bool) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|job, keeper| {
-            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            // Somebody has fetched it, perhaps to open the job; there will be another time.
+            if Arc::strong_count(keeper) > 1 && !all {
+                return true;
+            }
+            let Ok(mut keeper) = keeper.try_lock() else { return true };
             if !all && engine.has_job(job) {
                 return true;
             }
@@ -258,12 +277,19 @@ impl Keeper {
         }
     }
 
-    fn write(&mut self, snapshot: &hotset_engine::Snapshot) {
+    /// Writes a state and begins a log; whether that was done.
+    fn write(&mut self, snapshot: &hotset_engine::Snapshot) -> bool {
         let written =
             file::write(&self.state, snapshot, self.lasting).and_then(|()| Log::new(&self.log_path()));
         match written {
-            Ok(log) => self.log = Some(log),
-            Err(error) => self.say(&error.message),
+            Ok(log) => {
+                self.log = Some(log);
+                true
+            }
+            Err(error) => {
+                self.say(&error.message);
+                false
+            }
         }
     }
 
