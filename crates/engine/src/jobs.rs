@@ -184,7 +184,7 @@ impl Engine {
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.fits(&job.request, catalog.len())?;
             let found = packaging.as_ref().map_or(&[][..], |packaging| &packaging.found);
-            snapshot.put_into(&mut job, planner, &*catalog, found)?;
+            snapshot.put_into(&mut job, planner, &catalog, found)?;
         }
         let unfinished = planner.as_ref().map(run::Planner::unfinished).unwrap_or_default();
         tracing::info!(job = job.request.job, policy = grant.policy, granted, "job opened");

@@ -364,7 +364,6 @@ impl Packer {
         let (id, put) = match incoming {
             Incoming::Passing { id, object, view } => {
                 let put = self.put(id, view.bytes());
-                drop(view);
                 self.shared.lock().passed(object);
                 (id, put)
             }
