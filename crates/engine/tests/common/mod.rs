@@ -185,6 +185,7 @@ impl<'a> Reader<'a> {
             .unwrap();
         for new in &grant.segments {
             // A later batch may lie in it, and is not told of it again.
+            // SAFETY: the segment is sealed against shrinking, so the map stays valid.
             let map = unsafe { Mmap::map(&*new.descriptor) }.unwrap();
             self.maps.insert(new.segment, Arc::new(map));
         }
