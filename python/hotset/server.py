@@ -33,6 +33,9 @@ _FIRST_PATIENCE = 5.0
 _HELLO = 5.0
 """Seconds a server has to greet a new connection."""
 
+_GLANCE = 0.01
+"""Seconds between two looks whether another thread has opened the connection."""
+
 _ATTEMPTS = 12
 """How often one call is made; a server that ends each time it is asked is not started for ever."""
 
@@ -66,19 +69,22 @@ class Link:
 
     def client(self, deadline: Deadline) -> _core.Client:
         """The connection of this process, opened if there is none."""
-        slot = _slots.setdefault(self, _Slot())
-        if not slot.lock.acquire(timeout=max(deadline.left(), 0.001)):
-            raise UnavailableError(
-                f"the server at `{self.path}` has not answered another thread in {deadline.seconds:g} s"
-            )
+        slot, own = _slots.setdefault(self, _Slot()), threading.get_ident()
         try:
+            while not slot.taken_by(own):
+                if deadline.passed:
+                    seconds = f"{deadline.seconds:g} s"
+                    raise UnavailableError(
+                        f"the server at `{self.path}` has not answered another thread in {seconds}"
+                    )
+                time.sleep(_GLANCE)
             if slot.client is None or slot.client.closed:
                 if slot.client is not None:
                     _log.warning("the server at %s went away; connecting again", self.path)
                 slot.client = self._owned(deadline) if self.private else self._awaited(deadline)
             return slot.client
         finally:
-            slot.lock.release()
+            slot.left_by(own)
 
     def standing(self) -> _core.Client | None:
         """The connection of this process if there is one; nothing is waited for or started."""
@@ -149,12 +155,17 @@ def stop_private() -> None:
 
     They end by themselves seconds after the training process; a notebook or a test may want it sooner.
     """
+    own = threading.get_ident()
     for link, slot in list(_slots.items()):
         if link.private:
-            with slot.lock:
+            try:
+                while not slot.taken_by(own):
+                    time.sleep(_GLANCE)
                 if slot.client is not None:
                     slot.client.close()
                     slot.client = None
+            finally:
+                slot.left_by(own)
             private.stop(link.path)
             del _slots[link]
 
@@ -173,11 +184,25 @@ def _named(path: str, main_pid: int, deadline: Deadline) -> Link:
 
 
 class _Slot:
-    """A process's connection to one server."""
+    """A process's connection to one server, and the thread that is opening it.
+
+    A signal's handler may raise anywhere, and torch's does when a worker dies: a lock could stay locked. So a
+    thread takes the slot by one operation on a dictionary, which is whole or not at all, and one that was
+    interrupted before it could leave finds the slot still its own.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._taken: dict[str, int] = {}
         self.client: _core.Client | None = None
+
+    def taken_by(self, thread: int) -> bool:
+        """Takes it for `thread` unless another has it."""
+        return self._taken.setdefault("by", thread) == thread
+
+    def left_by(self, thread: int) -> None:
+        """Leaves it to others, if `thread` has it."""
+        if self._taken.get("by") == thread:
+            del self._taken["by"]
 
 
 _slots: dict[Link, _Slot] = {}

@@ -11,12 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hotset
 import pytest
+from hotset.deadline import Deadline
+from hotset.server import Link
 from hotset.source import SAMPLE_MASK
 from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
@@ -323,3 +327,46 @@ def test_a_private_server_is_nobodys_child_and_holds_nothing_of_its_trainer(tmp_
     held = {str(entry.readlink()) for entry in Path(f"/proc/{server}/fd").iterdir()}
     assert str(tmp_path / "ours") not in held
     os.close(ours)
+
+
+def test_a_handler_that_raises_at_any_moment_leaves_the_connection_usable(
+    serve: Callable[..., Server],
+) -> None:
+    """As torch's does in the main thread when a worker is killed."""
+    link = Link(str(serve().socket), private=False, main_pid=os.getpid())
+
+    def interrupted(moment: int) -> bool:
+        """Raises before the `moment`th instruction of getting a connection, if there are as many."""
+        count = 0
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal count
+            if not frame.f_code.co_filename.endswith("hotset/server.py"):
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                count += 1
+                if count == moment:
+                    sys.settrace(None)
+                    raise InterruptedError
+            return trace
+
+        sys.settrace(trace)
+        try:
+            link.client(Deadline(WAIT))
+        except InterruptedError:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    moment = 1
+    while interrupted(moment):
+        assert link.client(Deadline(WAIT)) is link.standing(), f"after instruction {moment}"
+        # Another thread has no part in what was left undone.
+        with ThreadPoolExecutor(1) as others:
+            client = others.submit(link.client, Deadline(WAIT)).result()
+        assert client is link.standing(), f"after instruction {moment}"
+        moment += 1
+    assert moment > 30
+    link.client(Deadline(WAIT)).close()
