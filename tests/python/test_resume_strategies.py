@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -89,3 +91,29 @@ def test_what_was_learned_of_another_dataset_is_refused_with_both_names(tmp_path
     state = one.importance_state()
     with pytest.raises(hotset.InvalidError, match=r"of 30 samples.*of 31"):
         other.load_importance_state(state)
+
+
+def _train(dataset: hotset.Dataset, sampler: hotset.Sampler, epoch: int, loss: float) -> list[int]:
+    """Trains an epoch in one batch; its ids."""
+    sampler.set_epoch(epoch)
+    ids = [number for _, number in dataset.__getitems__(list(sampler))]
+    sampler.update(ids, torch.full((len(ids),), loss))
+    return ids
+
+
+def test_a_checkpoint_is_put_in_once_and_not_again_into_a_server_that_was_restarted(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 60, 50)
+    dataset = hotset.Dataset(place, with_ids=True)
+    sampler = hotset.Sampler(dataset, "iis")
+    _train(dataset, sampler, 0, 1.0)
+    checkpoint = sampler.importance_state()
+    dataset.close()
+
+    dataset = hotset.Dataset(place, with_ids=True)
+    sampler = hotset.Sampler(dataset, "iis")
+    sampler.load_importance_state(checkpoint)
+    assert set(sampler.importance().tolist()) == {1.0}
+    newer = _train(dataset, sampler, 1, 7.0)
+    os.kill(dataset.stats()["server"]["pid"], signal.SIGKILL)
+    assert set(sampler.importance()[newer].tolist()) == {7.0}, "what was reported since is not forgotten"
+    dataset.close()

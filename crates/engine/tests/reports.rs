@@ -214,3 +214,42 @@ fn no_lock_is_held_for_more_than_a_slice_of_the_reported_values() {
         assert!(most > 0 && most <= 4_096, "{strategy}+{policy}: {most}");
     }
 }
+
+#[test]
+fn a_training_that_starts_over_is_heard_though_it_reports_earlier_epochs() {
+    let (opened, _) = dataset(&sizes());
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, asked(&opened, "iis"), None).unwrap();
+    for epoch in 0..3 {
+        let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+        train(&engine, &mut reader, &plan, 0, |_| 5.0);
+    }
+    let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
+    assert_eq!(plan.len(), SAMPLES, "it warms up again");
+    train(&engine, &mut reader, &plan, 0, |position| if position % 2 == 0 { 1.0 } else { 2.0 });
+    assert!(engine.scores("job").unwrap().iter().all(|score| [1.0, 2.0].contains(score)));
+    let next = engine.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
+    let second: Vec<bool> =
+        next.ids().iter().map(|id| plan.ids().iter().position(|p| p == id).unwrap() % 2 == 1).collect();
+    let hard = second.iter().filter(|hard| **hard).count();
+    assert!(hard * 2 > next.len(), "the next plan goes by what was reported now: {hard} of {}", next.len());
+}
+
+#[test]
+fn samples_told_twice_before_an_epoch_are_known_by_what_was_told_last() {
+    let (opened, _) = dataset(&sizes());
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, asked(&opened, "realtime"), None).unwrap();
+    let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
+    train(&engine, &mut reader, &plan, 0, |position| position as f32);
+    let once = reevaluate(&engine, 1, (0, 1), 7.0);
+    assert_eq!(once, SAMPLES);
+    reevaluate(&engine, 1, (0, 1), 3.0);
+    let plan = engine.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
+    let mut ids = plan.ids().to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), plan.len(), "nobody is served twice");
+}

@@ -245,3 +245,35 @@ fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
     let error = engine.restore_job(main.session, asked("30%"), None, &snapshot).unwrap_err();
     assert!(error.message.contains("other settings"), "{error}");
 }
+
+#[test]
+fn a_job_that_is_granted_less_than_before_keeps_less() {
+    let (opened, _) = dataset(&[1000; 400]);
+    let first = engine();
+    let mut reader = Reader::new(&first, &opened);
+    first.open_job(reader.session, request(&opened, "50%", "lru"), None).unwrap();
+    let plan = first.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
+    for batch in plan.ids().chunks(BATCH) {
+        let indices: Vec<u64> =
+            batch.iter().map(|&id| Index { epoch: Some(0), sample: id.into() }.into_raw()).collect();
+        let held = reader.get(&indices).unwrap();
+        reader.release(held);
+    }
+    let snapshot = first.snapshot("job").unwrap().unwrap();
+    assert_eq!(first.job_stats(None)[0].resident_bytes, 200_000);
+    let config = hotset_engine::Config {
+        concurrency: 8,
+        memory: Some(80_000),
+        machine: 8 << 30,
+        retries: 5,
+        linger: Duration::ZERO,
+        patience: Duration::from_secs(10),
+    };
+    let second = Engine::new(config);
+    let reader = Reader::new(&second, &opened);
+    let grant = second.restore_job(reader.session, request(&opened, "50%", "lru"), None, &snapshot).unwrap();
+    let stats = second.job_stats(None).remove(0);
+    assert_eq!((grant.granted, stats.capacity), (80_000, 80_000));
+    assert!(stats.resident_bytes <= 80_000, "{stats:?}");
+    assert_eq!(stats.resident_samples * 1000, stats.resident_bytes);
+}
