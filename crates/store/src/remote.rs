@@ -7,8 +7,8 @@
 //! an answer that ends early is a failure in passing.
 //!
 //! No read is tried again here: the engine does that, with one budget for everything. What is asked while a
-//! dataset is opened is tried again by whoever asks (see `patience`); the client itself never does. Reads that touch are not put together either, since a read has one buffer: what lies side by side in a shard comes
-//! in one read only as the parts of one sample.
+//! dataset is opened is tried again by whoever asks (see `patience`); the client itself never does. Reads that lie side
+//! by side are put together by the engine, which has their buffers.
 
 mod address;
 mod connect;
