@@ -31,7 +31,7 @@ fn another_protocol_is_refused_naming_both() {
     });
     let error = stage.connect().unwrap_err();
     assert_eq!(error.kind, Kind::Invalid);
-    assert!(error.message.contains("`1`") && error.message.contains("`99`"), "{error}");
+    assert!(error.message.contains(&format!("`{PROTOCOL}`")) && error.message.contains("`99`"), "{error}");
 }
 
 #[test]
