@@ -51,8 +51,9 @@ def main() -> None:
         if not arguments.alone:
             model = DistributedDataParallel(model)
         if rank == arguments.late:
-            while "ended" not in (arguments.out / "0.out").read_text():
-                time.sleep(0.1)
+            first = arguments.out / "0.out"
+        while not first.exists() or "ended" not in first.read_text():
+            time.sleep(0.1)
         trainings = [
             (place, dataset, strategy)
             for place, dataset in zip(arguments.places, datasets, strict=True)

@@ -173,8 +173,9 @@ def test_a_manifest_over_http_is_read_by_ranges_and_looks_only_where_it_must(web
     loader = DataLoader(train, batch_size=10, num_workers=2, collate_fn=list)
     served = [sample for batch in loader for sample in batch]
     assert served == [(pack[10 * at : 10 * at + 10], at % 3, at) for at in range(100)]
-    # One look at the table, one read of it, and one of each part.
-    assert web.requests == {"HEAD": 1, "GET": 101}
+    # One look at the table, one read of it, and at most one of each batch, whose parts lie side by side.
+    assert web.requests["HEAD"] == 1
+    assert web.requests["GET"] <= 1 + 10
     web.put("data/bare.csv", rows(("key",), ("pack",), ("some where/ä.bin",)))
     assert list(hotset.Manifest(web.url("data/bare.csv"))) == [pack, b"whole"]  # type: ignore[call-overload]
     assert web.requests == {"HEAD": 4, "GET": 104}
