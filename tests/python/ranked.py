@@ -52,8 +52,8 @@ def main() -> None:
             model = DistributedDataParallel(model)
         if rank == arguments.late:
             first = arguments.out / "0.out"
-        while not first.exists() or "ended" not in first.read_text():
-            time.sleep(0.1)
+            while not first.exists() or "ended" not in first.read_text():
+                time.sleep(0.1)
         trainings = [
             (place, dataset, strategy)
             for place, dataset in zip(arguments.places, datasets, strict=True)
