@@ -24,7 +24,7 @@ def main() -> None:
     accelerator = Accelerator(cpu=True)
     train = hotset.Dataset(place, with_ids=True)
     sampler = hotset.Sampler(train)
-    loader = DataLoader(train, 4, sampler=sampler, num_workers=1, collate_fn=_ids)
+    loader = DataLoader(train, 4, sampler=sampler, num_workers=0, collate_fn=_ids)
     model = accelerator.prepare(torch.nn.Linear(1, 1))
     hook = hotset.accelerate.Hook(accelerator, sampler)
     loader = hook.prepare(loader) if how == "hook" else accelerator.prepare(loader)

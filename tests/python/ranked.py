@@ -61,7 +61,11 @@ def main() -> None:
         ]
         for place, dataset, strategy in trainings:
             sampler = hotset.Sampler(dataset, strategy)
-            loader = DataLoader(dataset, arguments.batch, sampler=sampler, num_workers=1, collate_fn=_ids)
+            # CPython 3.11 may hang in a child that is forked while a thread of the process group enters Python.
+            workers = 1 if arguments.alone else 0
+            loader = DataLoader(
+                dataset, arguments.batch, sampler=sampler, num_workers=workers, collate_fn=_ids
+            )
             named = {"place": place.name, "strategy": strategy}
             for epoch in range(arguments.epochs):
                 sampler.set_epoch(epoch)

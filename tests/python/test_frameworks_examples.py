@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def example(name: str, *arguments: str | Path, processes: int = 1) -> str:
         command += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
         command += ["--master-addr", "127.0.0.1", "--master-port", port]
     command += [str(EXAMPLES / name), *map(str, arguments)]
+    if processes > 1 or ("--devices", "2") in pairwise(command):
+        # CPython 3.11 may hang in a child that is forked while a thread of the process group enters Python.
+        command += ["--workers", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]

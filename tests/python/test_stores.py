@@ -178,7 +178,8 @@ def test_a_manifest_over_http_is_read_by_ranges_and_looks_only_where_it_must(web
     assert web.requests["GET"] <= 1 + 10
     web.put("data/bare.csv", rows(("key",), ("pack",), ("some where/ä.bin",)))
     assert list(hotset.Manifest(web.url("data/bare.csv"))) == [pack, b"whole"]  # type: ignore[call-overload]
-    assert web.requests == {"HEAD": 4, "GET": 104}
+    assert web.requests["HEAD"] == 4
+    assert web.requests["GET"] <= 1 + 10 + 3
 
 
 def test_shards_over_http_are_named_by_a_pattern(web: Web, tmp_path: Path) -> None:
