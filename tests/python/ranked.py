@@ -61,7 +61,7 @@ def main() -> None:
         ]
         for place, dataset, strategy in trainings:
             sampler = hotset.Sampler(dataset, strategy)
-            # CPython 3.11 may hang in a child that is forked while a thread of the process group enters Python.
+            # CPython 3.11 may hang in a child forked while a thread of the process group enters Python.
             workers = 1 if arguments.alone else 0
             loader = DataLoader(
                 dataset, arguments.batch, sampler=sampler, num_workers=workers, collate_fn=_ids
