@@ -33,17 +33,23 @@ class Relay:
         self._loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
         self._passing.set()
+        self._last: int | None = None
+        self.stalled = threading.Event()
+        """Nothing is answered."""
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
         assert started.wait(10), "the relay does not start"
 
-    def stall(self) -> None:
-        """From now on connections are taken, and nothing is answered on any of them."""
-        self._loop.call_soon_threadsafe(self._passing.clear)
+    def stall(self, after: int = 0) -> None:
+        """When it has taken `after` more requests: connections are taken, and nothing is answered on any."""
+        self._last = self.requests.total() + after
+        self._loop.call_soon_threadsafe(self._count)
 
     def resume(self) -> None:
         """Goes on with what has come in meanwhile."""
+        self._last = None
+        self.stalled.clear()
         self._loop.call_soon_threadsafe(self._passing.set)
 
     def stop(self) -> None:
@@ -64,6 +70,12 @@ class Relay:
         self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
+    def _count(self) -> None:
+        """Stalls once the last request that may be answered has come."""
+        if self._last is not None and self.requests.total() >= self._last:
+            self._passing.clear()
+            self.stalled.set()
+
     async def _serve(self, asking: asyncio.StreamReader, answering: asyncio.StreamWriter) -> None:
         store, into = await asyncio.open_connection("127.0.0.1", self._to)
         connection = _Connection()
@@ -76,6 +88,7 @@ class Relay:
                     first, _, rest = head.decode("latin-1").partition("\r\n")
                     self.requests[first] += 1
                     self.kept_waiting += not self._passing.is_set()
+                    self._count()
                     await self._passing.wait()
                     instead = self._judge(rest) if self._judge else None
                     if instead is not None:

@@ -6,7 +6,6 @@ will not wait, and a dataset that is being opened.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,14 +50,9 @@ def opened(options: dict[str, str], timeout: str, **more: Any) -> hotset.Dataset
     return hotset.Dataset(PLACE, cache=0, with_ids=True, storage_options=options, **more)
 
 
-def epoch(loader: DataLoader[Any], begun: threading.Event | None = None) -> dict[int, bytes]:
+def epoch(loader: DataLoader[Any]) -> dict[int, bytes]:
     """Everything a loader brings."""
-    served: dict[int, bytes] = {}
-    for batch in loader:
-        served.update({number: data for data, number in batch})
-        if begun:
-            begun.set()
-    return served
+    return {number: data for batch in loader for data, number in batch}
 
 
 def last(options: dict[str, str]) -> tuple[int, bytes]:
@@ -81,12 +75,12 @@ def test_a_minute_without_an_answer_costs_that_minute_and_nothing_else(
     some = DataLoader(evaluating, batch_size=16, sampler=range(8, 24), num_workers=1, collate_fn=list)
     hasty = opened(options, "400ms", wait=3)
     assert hasty[1] == (TRUTH[1], 1)
-    begun = threading.Event()
 
     with ThreadPoolExecutor() as threads, get_context("spawn").Pool(1) as processes:
-        trained = threads.submit(epoch, loader, begun)
-        assert begun.wait(60)
-        relay.stall()
+        # In the middle of the epoch, however fast it is read.
+        relay.stall(after=COUNT // 4)
+        trained = threads.submit(epoch, loader)
+        assert relay.stalled.wait(60)
         stalled = time.monotonic()
         try:
             evaluated = threads.submit(epoch, some)
