@@ -43,8 +43,9 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
     - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
     - `epochs`: how many the run has, for strategies that end otherwise than they begin (`full_last`).
     - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
-      prefix of a store. Without it there are no packages. `package_size`: the least bytes of one, such as
-      "1MiB"; `package_options`: as `storage_options`, and without them the dataset's own.
+      prefix of a store. Without it, runs of neighbours in tar shards are packages, and files have none; "off"
+      reads every sample alone. `package_size`: the least bytes of one, such as "1MiB"; `package_options`: as
+      `storage_options`, and without them the dataset's own.
     - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
       the launcher's `RANK` and `WORLD_SIZE`.
     - `prefetch`: read along the plan before samples are asked for.
@@ -111,7 +112,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             settings=texts("settings", settings),
             policy_settings=texts("policy_settings", policy_settings),
             epochs=_counted(epochs),
-            packages=absolute(packages) if packages is not None else "",
+            packages=_place(packages),
             package_bytes=_bytes(package_size),
             package_options=dict(self._source.options if package_options is None else package_options),
         )
@@ -323,6 +324,12 @@ def _bytes(size: str | int | None) -> int:
         return _core.parse_size(str(size), 1 << 40)
     except InvalidError as error:
         raise InvalidError(f"`package_size={size!r}`: {error}") from error
+
+
+def _place(packages: str | os.PathLike[str] | None) -> str:
+    if packages is None or packages == "off":
+        return packages or ""
+    return absolute(packages)
 
 
 def _known(what: str, name: str, known: list[str]) -> None:

@@ -84,7 +84,7 @@ class Scheme:
     epochs: int = 0
     """How many epochs the run has; 0: not known."""
     packages: str = ""
-    """Where packages of small samples are written; empty: none."""
+    """Where packages of small samples are written; empty: nowhere, "off": none are used."""
     package_bytes: int = 0
     package_options: dict[str, str] = field(default_factory=dict)
     state: bytes | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hotset
 import pytest
+import torch
 from bucket import Bucket
 from torch.utils.data import DataLoader
 from trees import content, digest, labelled_files, tar_shards
@@ -94,6 +95,44 @@ def test_tar_shards_in_a_bucket_are_right_under_six_workers_eviction_and_faults(
     assert {number: (digest(again[number][0]), again[number][1]) for number in (0, 77, 239)} == {
         number: truth[number][1:] for number in (0, 77, 239)
     }
+
+
+@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["well", "faults"])
+def test_runs_of_shards_in_a_bucket_are_packages_as_they_lie(
+    bucket: Bucket, tmp_path: Path, faults: dict[str, str]
+) -> None:
+    truth = tar_shards(tmp_path / "shards", shards=4, samples=120)
+    bucket.put_tree(tmp_path / "shards", "runs")
+    train = hotset.Shards(
+        bucket.url("runs/train-{000..003}.tar"),
+        parts=("jpg",),
+        decode=digest,
+        cache="25%",
+        with_ids=True,
+        storage_options={**bucket.options, **faults},
+    )
+    sampler = hotset.Sampler(train, "iis", seed=1, package_size="128KiB")
+    loader = DataLoader(train, batch_size=16, sampler=sampler, num_workers=6, collate_fn=list)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        served: list[int] = []
+        for batch in loader:
+            for found, label, number in batch:
+                assert (found, label) == truth[number][1:]
+                served.append(number)
+            ids = torch.tensor([number for *_, number in batch])
+            sampler.update(ids, (ids % 7).float())
+        assert len(set(served)) == len(served)
+        counted = train.stats()["epochs"][epoch]
+        assert counted["packed"] > len(served) // 3
+        assert counted["package_reads"] * 3 < counted["packed"]
+        assert (counted["pack_reads"], counted["pack_bytes_written"], counted["packages_lost"]) == (0, 0, 0)
+        assert faults or counted["storage_requests"] <= counted["package_reads"] + counted["single"]
+    assert train.stats()["packages"]["samples"] == len(truth)
+    off = hotset.Sampler(train, "iis", seed=1, package_size="128KiB", packages="off")
+    assert len(off) == len(truth)
+    assert not train.stats().get("packages")
+
 
 
 def test_order_classes_and_labels_in_a_bucket_are_those_of_the_folder(bucket: Bucket, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
 import time
 
@@ -23,6 +24,8 @@ def main() -> None:
     parser.add_argument("--cache", default="20%")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds for each step")
     arguments = parser.parse_args()
+    # Also where the tests run in the background of a shell, which has its children ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig()
 
     train = hotset.ImageFolder(arguments.place, loader=digest, cache=arguments.cache, with_ids=True)

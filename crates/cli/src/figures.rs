@@ -105,14 +105,13 @@ fn regions(job: &JobStats) -> Option<String> {
 }
 
 fn packages(packages: &PackageStats) -> String {
-    format!(
-        "  packages: {} with {} samples, {}, {} being packed, at {}",
-        packages.packages,
-        packages.samples,
-        human(packages.bytes),
-        packages.packing,
-        packages.place,
-    )
+    let PackageStats { packages, samples, packing, place, bytes, .. } = packages;
+    let bytes = human(*bytes);
+    if place.is_empty() {
+        format!("  packages: {packages} runs of {samples} samples, {bytes}, in the dataset's own objects")
+    } else {
+        format!("  packages: {packages} with {samples} samples, {bytes}, {packing} being packed, at {place}")
+    }
 }
 
 /// What the strategy says of its last plan.

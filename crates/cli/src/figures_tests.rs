@@ -89,6 +89,15 @@ fn regions_packages_and_notes_are_shown_where_there_are_some() {
 }
 
 #[test]
+fn runs_are_shown_as_what_they_are() {
+    let mut job = packing();
+    let runs = PackageStats { packages: 40, samples: 30_000, bytes: 45 << 20, ..Default::default() };
+    job.packages = Some(runs);
+    let text = shown(job, 1, 200);
+    assert!(text.contains("packages: 40 runs of 30000 samples, 45 MiB, in the dataset's own objects"), "{text}");
+}
+
+#[test]
 fn carousel_says_its_share_and_when_the_cache_stands_still() {
     let job = |still| JobStats {
         strategy: "carousel".into(),

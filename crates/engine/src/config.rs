@@ -47,11 +47,14 @@ pub struct JobRequest {
     pub policy_settings: BTreeMap<String, String>,
     /// How many epochs the run has, if that is known.
     pub epochs: Option<u64>,
-    /// Where its packages lie; `None` for none.
+    /// Where its packages lie, or [`OFF`] for none; `None`: in the dataset's own objects, where many samples share one.
     pub packages: Option<String>,
     /// The least bytes of a package.
     pub package_bytes: u64,
 }
+
+/// What a job names for a place if it wants no packages.
+pub const OFF: &str = "off";
 
 /// The least bytes of a package, unless a job asks for more.
 pub const PACKAGE_BYTES: u64 = 1 << 20;

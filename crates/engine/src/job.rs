@@ -15,7 +15,8 @@ use hotset_core::run::{self, Schedules, Step};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Id, Result};
 
-use crate::config::{JobGrant, JobRequest};
+use crate::config::{JobGrant, JobRequest, OFF};
+use crate::loader::Source;
 use crate::mind::Mind;
 use crate::pace::Pace;
 use crate::press::Press;
@@ -61,6 +62,8 @@ pub(crate) struct Job {
     pub(crate) residents: u64,
     /// What makes its plans; `None` for a dataset without a sampler.
     pub(crate) mind: Option<Arc<Mind>>,
+    /// Where its packages are read from, where it uses some.
+    pub(crate) source: Option<Source>,
     /// What makes its packages, where there is a place for them.
     pub(crate) press: Option<Arc<Press>>,
     /// Packages that held somebody or were to be read when the last plan was made.
@@ -115,6 +118,7 @@ impl Job {
             kept: Bits::new(samples),
             residents: 0,
             mind,
+            source: None,
             press: None,
             packages_held: BTreeSet::new(),
             schedules: Schedules::new(),
@@ -253,7 +257,8 @@ impl Job {
     /// What a user should know of it now.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks = self.grant.remarks.clone();
-        if self.request.packages.is_none() && self.policy.takes_packages() && self.mind.is_some() {
+        let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
+        if self.source.is_none() && !told && self.policy.takes_packages() && self.mind.is_some() {
             remarks.push(
                 "no packages, so the whole cache is for hard samples: `packages=` names a place".into(),
             );

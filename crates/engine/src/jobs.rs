@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
+use hotset_core::packages::Origin;
 use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Result};
@@ -16,8 +17,10 @@ use hotset_core::{run, sampling};
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
+use crate::loader::Source;
 use crate::mind::Mind;
-use crate::press::{self, Place, Press};
+use crate::packer;
+use crate::press::{Place, Press};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -53,14 +56,20 @@ fn check_pair(
     Ok(())
 }
 
-/// Why a job that names a place for packages has none.
-fn no_packages(request: &JobRequest, entry: &policy::Entry, policy: &dyn Policy, capacity: u64) -> String {
+/// Why a job has no packages, though there is a place for them, of `bytes` each.
+fn no_packages(
+    request: &JobRequest,
+    entry: &policy::Entry,
+    policy: &dyn Policy,
+    bytes: u64,
+    capacity: u64,
+) -> String {
     if !policy.takes_packages() {
         format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
-    } else if capacity < 8 * request.package_bytes {
+    } else if capacity / 8 < bytes {
         format!(
             "two packages of {} are more than a quarter of the cache of {}: raise `cache`, or lower `package_size`",
-            human(request.package_bytes),
+            human(bytes),
             human(capacity)
         )
     } else {
@@ -81,9 +90,9 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Place>,
+        place: Option<Place>,
     ) -> Result<JobGrant> {
-        self.open(session, request, packaging, None)
+        self.open(session, request, place, None)
     }
 
     /// Opens a job where another server left it. A snapshot that does not fit is an error, and nothing is
@@ -92,17 +101,17 @@ impl Engine {
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Place>,
+        place: Option<Place>,
         snapshot: &Snapshot,
     ) -> Result<JobGrant> {
-        self.open(session, request, packaging, Some(snapshot))
+        self.open(session, request, place, Some(snapshot))
     }
 
     fn open(
         &self,
         session: SessionId,
         request: JobRequest,
-        packaging: Option<Place>,
+        place: Option<Place>,
         snapshot: Option<&Snapshot>,
     ) -> Result<JobGrant> {
         let mut state = self.shared.lock();
@@ -118,9 +127,12 @@ impl Engine {
             job.over = false;
             return Ok(job.grant.clone());
         }
-        let (mut packaging, unusable) = match packaging.transpose() {
-            Ok(packaging) => (packaging, None),
-            Err(why) => (None, Some(why)),
+        let placed = place.is_some();
+        let (mut packaging, runs, unusable) = match place {
+            Some(Place::Shelf(packaging)) => (Some(packaging), None, None),
+            Some(Place::Runs(runs)) => (None, Some(runs), None),
+            Some(Place::Unusable(why)) => (None, None, Some(why)),
+            None => (None, None, None),
         };
         let dataset = state.dataset(&request.dataset)?;
         let catalog = Arc::clone(&state.datasets[dataset as usize].catalog);
@@ -142,7 +154,10 @@ impl Engine {
                 epochs: request.epochs,
                 world: 1,
                 pad: request.pad,
-                package: packaging.as_ref().map(|_| request.package_bytes),
+                packages: match &runs {
+                    Some(runs) => Some(Origin::Given(Arc::clone(runs))),
+                    None => packaging.as_ref().map(|_| Origin::Made(request.package_bytes)),
+                },
             })
         });
         let setup = setup.transpose()?;
@@ -168,8 +183,10 @@ impl Engine {
         }
         let packs = planner.as_ref().is_some_and(run::Planner::packs);
         let mut remarks = Vec::new();
-        if request.packages.is_some() && !packs {
-            let why = unusable.unwrap_or_else(|| no_packages(&request, entry, &*policy, granted));
+        // Whoever did not ask for packages is told only if they would be of use.
+        if placed && !packs && (request.packages.is_some() || policy.takes_packages()) {
+            let bytes = runs.as_ref().map_or(request.package_bytes, |runs| runs.largest());
+            let why = unusable.unwrap_or_else(|| no_packages(&request, entry, &*policy, bytes, granted));
             remarks.push(format!("`packages` are off: {why}"));
         }
         let grant = JobGrant {
@@ -199,8 +216,12 @@ impl Engine {
             .iter()
             .flat_map(|packaging| packaging.found.iter().map(|(number, _)| *number))
             .collect();
+        let packaging = packaging.filter(|_| packs);
+        job.source = match &packaging {
+            Some(packaging) => Some(Source::Shelf(Arc::clone(&packaging.shelf))),
+            None => runs.filter(|_| packs).map(|_| Source::Runs),
+        };
         job.press = packaging
-            .filter(|_| packs)
             .map(|packaging| Arc::new(Press::new(&packaging, &state.datasets[dataset as usize].name)));
         job.sessions.insert(session.0);
         let serial = state.next_serial();
@@ -221,7 +242,7 @@ impl Engine {
             state.hold(dataset, id);
         }
         state.fit_arena();
-        press::begin(&self.shared, &state, serial, None, unfinished);
+        packer::begin(&self.shared, &state, serial, None, unfinished);
         Ok(grant)
     }
 

@@ -18,6 +18,7 @@ mod memory;
 mod mind;
 mod object;
 mod pace;
+mod packer;
 mod planning;
 mod press;
 mod reads;
@@ -28,7 +29,7 @@ mod state;
 mod stats;
 mod waiter;
 
-pub use config::{Config, JobGrant, JobRequest, PACKAGE_BYTES};
+pub use config::{Config, JobGrant, JobRequest, OFF, PACKAGE_BYTES};
 pub use engine::{Engine, SessionId};
 pub use job::Cut;
 pub use memory::machine_memory;

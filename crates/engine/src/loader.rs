@@ -2,20 +2,34 @@
 //!
 //! A plan says before which slot a package is read. The policy is told of it then, and each of its samples that the
 //! policy takes in gets an object; one request brings the bytes of all of them, ahead of those who ask. A sample is
-//! taken out of the package only if its checksum is right. What a package does not bring (it is gone, torn, flipped
-//! or foreign) is read alone, and the package is dropped, so that the next plan does without it.
+//! taken out of a package that was made only if its checksum is right. What it does not bring (it is gone, torn,
+//! flipped or foreign) is read alone, and the package is dropped, so that the next plan does without it. A run in the
+//! dataset's own objects is checked as a read of one of its samples is; if that fails, each is read alone and is told of
+//! its own failure, and the run stays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hotset_core::packages::Packages;
+use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
-use hotset_store::ReadError;
 use hotset_store::package::{Package, Shelf};
+use hotset_store::{Catalog, ReadError, Store};
 
+use crate::job::Job;
 use crate::object::Fill;
 use crate::segment::Target;
 use crate::state::{PACKAGE, Payer, Pending, State};
+use crate::stats::PackageStats;
+
+/// Where a job's packages are read from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// From where they were written.
+    Shelf(Arc<Shelf>),
+    /// From the dataset's own objects.
+    Runs,
+}
 
 /// A package to be read.
 pub(crate) struct Load {
@@ -29,9 +43,14 @@ pub(crate) struct Load {
 /// One package read, ready to be made without the lock.
 pub(crate) struct LoadRead {
     load: Load,
-    shelf: Arc<Shelf>,
-    identity: String,
+    from: From,
     targets: Vec<(Id, u32, Target)>,
+}
+
+/// What a package is read with.
+enum From {
+    Shelf { shelf: Arc<Shelf>, identity: String },
+    Objects { catalog: Arc<Catalog>, store: Arc<dyn Store> },
 }
 
 /// What came of it: for each object whether it was brought, and the bytes that were read.
@@ -53,7 +72,7 @@ impl State {
         let members = packages.members(package).to_vec();
         let taken = |id: &Id| job.policy.contains(*id) && !job.kept.contains(*id);
         let coming: Vec<Id> = members.iter().copied().filter(taken).collect();
-        let reads = (fetch || !schedule.is_restored()) && job.press.is_some();
+        let reads = (fetch || !schedule.is_restored()) && job.source.is_some();
         self.reconcile(serial, &members);
         if !reads {
             return Ok(());
@@ -82,7 +101,16 @@ impl State {
     /// Takes a package read off the queue, unless it was taken before.
     pub(crate) fn begin_load(&mut self, ticket: u64) -> Option<LoadRead> {
         let load = self.loads.remove(&ticket)?;
-        let shelf = self.jobs.get(&load.job).and_then(|job| job.press.as_ref()).map(|press| press.shelf());
+        let from = self.jobs.get(&load.job).and_then(|job| {
+            let book = &self.datasets[job.dataset as usize];
+            Some(match job.source.clone()? {
+                Source::Shelf(shelf) => From::Shelf { shelf, identity: book.name.clone() },
+                Source::Runs => {
+                    let (catalog, store) = (Arc::clone(&book.catalog), Arc::clone(&book.store));
+                    From::Objects { catalog, store }
+                }
+            })
+        });
         let mut targets = Vec::with_capacity(load.objects.len());
         for &(id, key) in &load.objects {
             // It may have gone, and its key be another's.
@@ -95,15 +123,13 @@ impl State {
             object.fill = Fill::Reading;
             targets.push((id, key, target));
         }
-        let Some(shelf) = shelf else {
+        let Some(from) = from else {
             for (_, key, _) in targets {
                 self.read_alone(key);
             }
             return None;
         };
-        let dataset = self.jobs.get(&load.job).map(|job| job.dataset)?;
-        let identity = self.datasets[dataset as usize].name.clone();
-        (!targets.is_empty()).then_some(LoadRead { load, shelf, identity, targets })
+        (!targets.is_empty()).then_some(LoadRead { load, from, targets })
     }
 
     /// Notes the end of a package read, and wakes who waits for what it brought.
@@ -120,8 +146,8 @@ impl State {
                 counters.storage_reads += samples;
                 counters.package_bytes += load.packages.bytes(load.package);
             }
-            if let Some(damage) = &loaded.damage {
-                counters.packages_lost += 1;
+            if let (Some(damage), Some(Source::Shelf(_))) = (&loaded.damage, &job.source) {
+                job.counters(Some(load.epoch)).packages_lost += 1;
                 tracing::warn!(
                     job = job.request.job,
                     package = load.package,
@@ -161,11 +187,30 @@ impl State {
 impl LoadRead {
     /// One attempt to read the package and to take its samples out.
     pub(crate) fn read(&mut self) -> std::result::Result<Loaded, ReadError> {
-        let mut bytes = Vec::new();
-        self.shelf.read(self.load.package, &mut bytes)?;
-        let package = match Package::parse(&bytes, &self.identity, self.load.package) {
+        match &self.from {
+            From::Shelf { shelf, identity } => {
+                let mut bytes = Vec::new();
+                shelf.read(self.load.package, &mut bytes)?;
+                Ok(self.take_out(&bytes, &identity.clone()))
+            }
+            From::Objects { catalog, store } => {
+                let members = self.load.packages.members(self.load.package);
+                let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
+                    return Ok(self.nothing(0, "nothing lies in it".into()));
+                };
+                let targets = self.targets.iter_mut().map(|(id, _, target)| (*id, target.bytes()));
+                let bytes = catalog.read_together(&**store, (first, last), targets)?;
+                let brought = self.targets.iter().map(|(id, key, _)| (*id, *key, true)).collect();
+                Ok(Loaded { brought, bytes, damage: None })
+            }
+        }
+    }
+
+    /// Takes the samples out of a package that was made.
+    fn take_out(&mut self, bytes: &[u8], identity: &str) -> Loaded {
+        let package = match Package::parse(bytes, identity, self.load.package) {
             Ok(package) => package,
-            Err(damage) => return Ok(self.nothing(bytes.len() as u64, damage.to_string())),
+            Err(damage) => return self.nothing(bytes.len() as u64, damage.to_string()),
         };
         let mut loaded = Loaded { brought: Vec::new(), bytes: bytes.len() as u64, damage: None };
         for (id, key, target) in &mut self.targets {
@@ -182,7 +227,7 @@ impl LoadRead {
             loaded.brought.push((*id, *key, damage.is_none()));
             loaded.damage = loaded.damage.or(damage);
         }
-        Ok(loaded)
+        loaded
     }
 
     /// What came of a package of no use.
@@ -199,5 +244,26 @@ impl LoadRead {
     /// What it is for.
     pub(crate) fn into_load(self) -> Load {
         self.load
+    }
+}
+
+impl Job {
+    /// Its packages, as its last plan saw them.
+    pub(crate) fn package_stats(&self) -> Option<PackageStats> {
+        let place = match self.source.as_ref()? {
+            Source::Shelf(shelf) => shelf.place().to_owned(),
+            Source::Runs => String::new(),
+        };
+        let packages = self.schedules.values().next_back().and_then(Schedule::packages);
+        let living = |sum: fn(&Packages, u32) -> u64| {
+            packages.map_or(0, |packages| packages.living().map(|package| sum(packages, package)).sum())
+        };
+        Some(PackageStats {
+            place,
+            packages: living(|_, _| 1),
+            samples: living(|packages, package| packages.members(package).len() as u64),
+            bytes: living(|packages, package| packages.bytes(package)),
+            packing: self.press.as_ref().map_or(0, |press| press.open()) as u64,
+        })
     }
 }

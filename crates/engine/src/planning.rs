@@ -13,7 +13,7 @@ use hotset_core::sampling::Event;
 use hotset_core::schedule::Schedule;
 
 use crate::engine::{Shared, pump};
-use crate::press;
+use crate::packer;
 use crate::state::State;
 
 /// Makes the plan of `epoch`, which the job's `planning` says already, and puts it in.
@@ -61,7 +61,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         dead.into_iter().for_each(|package| press.discard(package));
     }
     drop(planner);
-    press::begin(shared, &state, serial, Some(epoch), made.packing);
+    packer::begin(shared, &state, serial, Some(epoch), made.packing);
     shared.planned.notify_all();
     state
 }

@@ -28,10 +28,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The most bytes of samples that are read in one request because they lie side by side, and the most bytes
-/// between two of them: a tar header, its padding, and what else a member brings.
+/// The most bytes that are read in one request because samples lie side by side.
 const TOGETHER: u64 = 1 << 20;
-const GAP: u64 = 4 << 10;
 
 /// One read, ready to be made without the lock.
 pub(crate) struct Read {
@@ -113,24 +111,23 @@ impl State {
     /// A read that was begun, and those that wait for bytes right beside it, in their order.
     fn neighbours(&mut self, key: u32, read: Read) -> Vec<Read> {
         let (dataset, catalog) = (self.objects[key as usize].dataset, Arc::clone(&read.catalog));
-        let mut bytes = catalog.size(read.id);
         let mut reads = VecDeque::from([read]);
         for up in [true, false] {
             loop {
                 let last = if up { reads.back() } else { reads.front() };
                 let Some(last) = last.map(|read| read.id) else { break };
                 let Some(next) = (if up { last.checked_add(1) } else { last.checked_sub(1) }) else { break };
-                let Some(gap) = catalog.gap_after(last.min(next)).filter(|gap| *gap <= GAP) else { break };
-                let more = gap + catalog.size(next);
-                let Some(object) = self.object(dataset, next).filter(|_| bytes + more <= TOGETHER) else {
+                let first = reads.front().map_or(next, |read| read.id).min(next);
+                let end = reads.back().map_or(next, |read| read.id).max(next);
+                if catalog.gap_after(last.min(next)).is_none() || catalog.extent(first, end) > TOGETHER {
                     break;
-                };
+                }
+                let Some(object) = self.object(dataset, next) else { break };
                 // One that a package brings is not read here.
                 if self.pending.get(&object).is_none_or(|pending| pending.load.is_some()) {
                     break;
                 }
                 let Some(read) = self.begin_read(object) else { break };
-                bytes += more;
                 if up { reads.push_back(read) } else { reads.push_front(read) }
             }
         }
@@ -331,20 +328,12 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
 fn together(shared: &Shared, reads: &mut [Read]) -> (u64, Result<(), ReadError>) {
     let [first, .., last] = reads else { return (0, Ok(())) };
     let (catalog, store) = (Arc::clone(&first.catalog), Arc::clone(&first.store));
-    let begins = |id: Id| catalog.with_location(id, |location| location.offset);
-    let (begin, end) = (begins(first.id), begins(last.id) + catalog.size(last.id));
-    let (id, object) = (first.id, first.object);
-    let mut bytes = vec![0; usize::try_from(end - begin).unwrap_or_default()];
-    let attempt = || catalog.with_location(id, |location| store.read(location, &mut bytes));
-    let (requests, result) = repeat(shared, id, Some(object), attempt);
-    if result.is_ok() {
-        for read in reads {
-            let from = usize::try_from(begins(read.id) - begin).unwrap_or_default();
-            let into = read.target.bytes();
-            into.copy_from_slice(&bytes[from..from + into.len()]);
-        }
-    }
-    (requests, result)
+    let (ends, object) = ((first.id, last.id), first.object);
+    let (requests, result) = repeat(shared, ends.0, Some(object), || {
+        let targets = reads.iter_mut().map(|read| (read.id, read.target.bytes()));
+        catalog.read_together(&*store, ends, targets)
+    });
+    (requests, result.map(|_| ()))
 }
 
 /// Makes one read, with repetitions; how many requests it took. Whoever waits for `object` hears why.

@@ -164,15 +164,16 @@ impl Snapshot {
                 "the checkpoint was saved with another `{name}`: use the same, or start afresh"
             )));
         }
+        let same_packages = own.packages == request.packages && own.package_bytes == request.package_bytes;
         let same_cache = own.policy == request.policy
             && own.policy_settings == request.policy_settings
             && own.cache == request.cache
-            && own.packages == request.packages;
+            && same_packages;
         if !same_cache {
             self.policy = Vec::new();
         }
-        if own.packages != request.packages {
-            // Their numbers mean others in another place.
+        if !same_packages {
+            // Their numbers mean others in another place, and runs of another length are others.
             self.schedules.iter_mut().for_each(|saved| saved.packages.clear());
             self.planner.packing.clear();
         }

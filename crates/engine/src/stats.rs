@@ -39,7 +39,7 @@ pub struct EngineStats {
 /// A job's packages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PackageStats {
-    /// Where they lie.
+    /// Where they were written; empty: they are runs in the dataset's own objects.
     pub place: String,
     /// Those that hold somebody.
     pub packages: u64,
@@ -131,7 +131,7 @@ impl Engine {
                 regions: job.policy.regions(),
                 notes: job.notes.clone(),
                 remarks: job.remarks(),
-                packages: job.press.as_ref().map(|press| press.stats(job)),
+                packages: job.package_stats(),
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
                 unplanned: job.unplanned.clone(),
                 total: job.total(),

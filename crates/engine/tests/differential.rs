@@ -11,8 +11,9 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, packaging, request};
+use common::{Reader, dataset, engine, request, sharded};
 use hotset_core::counters::Counters;
+use hotset_core::packages::Origin;
 use hotset_core::policy::Sizes;
 use hotset_core::run::{self, Inputs, Run};
 use hotset_core::sampling::Reevaluation;
@@ -102,8 +103,8 @@ fn accuracy(epoch: u64) -> f64 {
 
 fn live(engine: &Engine, opened: &Opened, request: JobRequest) -> Vec<Counted> {
     let mut reader = Reader::new(engine, opened);
-    let packaging = request.packages.as_deref().map(|place| Ok(packaging(opened, place)));
-    engine.open_job(reader.session, request, packaging).unwrap();
+    let place = common::place(opened, &request);
+    engine.open_job(reader.session, request, place).unwrap();
     let mut seen = Vec::new();
     for epoch in 0..EPOCHS {
         engine.packed("job", Duration::from_secs(60)).unwrap();
@@ -166,24 +167,29 @@ fn config(opened: &Opened, request: &JobRequest) -> run::Config {
         epochs: request.epochs,
         world: 1,
         pad: request.pad,
-        package: request.packages.as_ref().map(|_| request.package_bytes),
+        packages: match &request.packages {
+            Some(_) => Some(Origin::Made(request.package_bytes)),
+            None => {
+                opened.catalog.run_packages(request.package_bytes).map(|runs| Origin::Given(Arc::new(runs)))
+            }
+        },
     }
 }
 
 fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)], cache: &str) {
-    compare(strategy, policy, settings, cache, None);
+    compare(&dataset(&sizes()).0, strategy, policy, settings, cache, None);
 }
 
 /// Compares both; what was packed in all.
 fn compare(
+    opened: &Opened,
     strategy: &str,
     policy: &str,
     settings: &[(&str, &str)],
     cache: &str,
     packages: Option<&str>,
 ) -> u64 {
-    let (opened, _) = dataset(&sizes());
-    let mut request = request(&opened, cache, policy);
+    let mut request = request(opened, cache, policy);
     request.packages = packages.map(str::to_owned);
     request.package_bytes = 1200;
     request.strategy = Some(strategy.into());
@@ -191,9 +197,9 @@ fn compare(
     request.epochs = Some(EPOCHS);
     let own = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     request.strategy_settings = own.collect();
-    let expected = simulated(config(&opened, &request));
+    let expected = simulated(config(opened, &request));
     let engine = engine();
-    let found = live(&engine, &opened, request);
+    let found = live(&engine, opened, request);
     for (expected, found) in expected.iter().zip(&found) {
         assert!(
             expected.ids == found.ids,
@@ -219,9 +225,12 @@ fn what_comes_in_packages_is_the_same_too() {
         ("iis", "lru", &[]),
     ] {
         let place = tempfile::tempdir().unwrap();
-        let packed = compare(strategy, policy, settings, "20%", place.path().to_str());
         let some = policy != "lru" && !["cis", "pads"].contains(&strategy);
-        assert_eq!(packed > 100, some, "{strategy}+{policy}: {packed}");
+        let (files, shards) = (dataset(&sizes()).0, sharded(&sizes(), 70).0);
+        for (opened, place) in [(&files, place.path().to_str()), (&shards, None)] {
+            let packed = compare(opened, strategy, policy, settings, "20%", place);
+            assert_eq!(packed > 100, some, "{strategy}+{policy} {place:?}: {packed}");
+        }
     }
 }
 

@@ -10,11 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, packaging, request};
+use common::{Reader, dataset, engine, request};
 use hotset_core::counters::Counters;
 use hotset_core::sampling::{Event, Plan};
 use hotset_core::{Id, Index, Rng};
-use hotset_engine::{Engine, JobRequest, JobStats, Trained};
+use hotset_engine::{Engine, JobRequest, JobStats, Place, Trained};
 use hotset_store::Opened;
 use hotset_store::package::{Draft, Package, Room, Shelf};
 
@@ -185,8 +185,8 @@ fn spoil(harm: Harm, prefetch: bool) {
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
     let request = asked(&opened, place.path(), prefetch);
-    let at = Ok(packaging(&opened, request.packages.as_deref().unwrap()));
-    engine.open_job(reader.session, request, Some(at)).unwrap();
+    let at = common::place(&opened, &request);
+    engine.open_job(reader.session, request, at).unwrap();
     // Read ahead, a plan is made before the packages of the epoch before are complete, so it takes a few more.
     let most = if prefetch { 200 } else { BEFORE };
     let (mut packed, mut epoch) = (0, 0);
@@ -252,7 +252,7 @@ fn a_kill_amid_packing_leaves_what_is_whole_to_the_next_server_which_cleans_the_
     let place = tempfile::tempdir().unwrap();
     let (opened, store) = dataset(&sizes());
     let request = asked(&opened, place.path(), false);
-    let at = || Some(Ok(packaging(&opened, place.path().to_str().unwrap())));
+    let at = || common::place(&opened, &asked(&opened, place.path(), false));
     let first = engine();
     let mut reader = Reader::new(&first, &opened);
     first.open_job(reader.session, request.clone(), at()).unwrap();
@@ -317,7 +317,7 @@ fn a_place_that_is_no_place_is_said_once_and_every_sample_is_read_alone() {
     let why = opens.err().unwrap().message;
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    let grant = engine.open_job(reader.session, request, Some(Err(why.clone()))).unwrap();
+    let grant = engine.open_job(reader.session, request, Some(Place::Unusable(why.clone()))).unwrap();
     assert_eq!(grant.remarks, [format!("`packages` are off: {why}")]);
     assert!(why.contains(place.path().to_str().unwrap()), "it names the place: {why}");
     for epoch in 0..4 {
@@ -331,8 +331,9 @@ fn a_place_that_is_no_place_is_said_once_and_every_sample_is_read_alone() {
 /// A job with packages, trained so far that it reads them.
 fn going<'a>(engine: &'a Engine, opened: &Opened, place: &Path) -> Reader<'a> {
     let mut reader = Reader::new(engine, opened);
-    let at = Ok(packaging(opened, place.to_str().unwrap()));
-    engine.open_job(reader.session, asked(opened, place, false), Some(at)).unwrap();
+    let request = asked(opened, place, false);
+    let at = common::place(opened, &request);
+    engine.open_job(reader.session, request, at).unwrap();
     for epoch in 0..BEFORE {
         train(engine, &mut reader, epoch, false);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Held, Reader, dataset, engine, packaging, request};
+use common::{Held, Reader, dataset, engine, request};
 use hotset_core::sampling::Plan;
 use hotset_core::{Id, Index, Rng};
 use hotset_engine::{Engine, Trained};
@@ -103,9 +103,9 @@ fn run(
     }
     asked.packages = Some(place.path().to_str().unwrap().into());
     asked.package_bytes = 2_500;
-    let packages = packaging(&opened, asked.packages.as_deref().unwrap());
     let main = Reader::new(&engine, &opened);
-    engine.open_job(main.session, asked, Some(Ok(packages))).unwrap();
+    let packages = common::place(&opened, &asked);
+    engine.open_job(main.session, asked, packages).unwrap();
     let mut reader = Reader::new(&engine, &opened);
     let mut held: Vec<(Vec<u64>, Held)> = Vec::new();
     let (mut epoch, mut position, mut names) = (0, 0, BTreeSet::new());

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, packaging, request};
+use common::{Reader, dataset, engine, request, sharded};
 use hotset_core::{Id, Index, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Snapshot, Trained};
 use hotset_store::Opened;
@@ -63,7 +63,7 @@ fn start(opened: &Opened, case: &Case, place: Option<&Path>, from: Option<(&Snap
     let engine = engine();
     let main = Reader::new(&engine, opened);
     let asked = case.request(opened, place);
-    let packages = asked.packages.as_deref().map(|place| Ok(packaging(opened, place)));
+    let packages = common::place(opened, &asked);
     match from {
         Some((snapshot, log)) => {
             engine.restore_job(main.session, asked, packages, snapshot).unwrap();
@@ -209,6 +209,23 @@ proptest! {
         let case = Case { strategy, policy, prefetch: false, settings: settings(strategy) };
         let whole = train(&opened, &case, true, &[]);
         let interrupted = train(&opened, &case, true, &losses);
+        prop_assert_eq!(whole, interrupted);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_runs_of_shards_for_packages_too(
+        losses in prop::collection::vec(0..60usize, 1..6),
+        (strategy, policy) in prop_oneof![Just(("iis", "icache")), Just(("hybrid", "impact"))],
+        prefetch in any::<bool>(),
+    ) {
+        let (opened, _) = sharded(&sizes(), 60);
+        let case = Case { strategy, policy, prefetch, settings: settings(strategy) };
+        let whole = train(&opened, &case, false, &[]);
+        let interrupted = train(&opened, &case, false, &losses);
         prop_assert_eq!(whole, interrupted);
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hotset_core::bytes::human;
 use hotset_core::{Error, Result};
-use hotset_engine::{Engine, JobRequest, PACKAGE_BYTES, Packaging, Place};
+use hotset_engine::{Engine, JobRequest, OFF, PACKAGE_BYTES, Packaging, Place};
 use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
@@ -21,11 +22,35 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// The place of its packages, with what lies there; what an earlier server left unfinished is removed.
+    /// Where its packages come from; `None` where it can have none.
     pub(crate) fn packaging(&self, engine: &Engine) -> Result<Option<Place>> {
-        let Some(place) = self.request.packages.as_deref().filter(|_| self.request.strategy.is_some()) else {
+        if self.request.strategy.is_none() {
             return Ok(None);
-        };
+        }
+        match self.request.packages.as_deref() {
+            None => self.runs(engine),
+            Some(OFF) => Ok(None),
+            Some(place) => self.shelf(engine, place).map(Some),
+        }
+    }
+
+    /// The runs in the dataset's own objects, where those hold many samples each.
+    fn runs(&self, engine: &Engine) -> Result<Option<Place>> {
+        let least = self.request.package_bytes;
+        let runs = engine.catalog(&self.request.dataset)?.run_packages(least);
+        Ok(runs.map(|runs| {
+            if runs.largest() > 0 {
+                return Place::Runs(Arc::new(runs));
+            }
+            Place::Unusable(format!(
+                "no {} of samples below 64 KiB lie side by side in one object, so each sample is read alone",
+                human(least)
+            ))
+        }))
+    }
+
+    /// The shelf at `place`, with what lies there; what an earlier server left unfinished is removed.
+    fn shelf(&self, engine: &Engine, place: &str) -> Result<Place> {
         let dataset =
             Dataset { place: &engine.place(&self.request.dataset)?, identity: &self.request.dataset };
         if package::inside(dataset.place, place) {
@@ -47,7 +72,7 @@ impl Opening {
                 })?;
                 Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: self.lasting })
             });
-        Ok(Some(opened.map_err(|error| error.message)))
+        Ok(opened.map_or_else(|error| Place::Unusable(error.message), Place::Shelf))
     }
 
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use hotset_core::packages::Origin;
 use hotset_core::run::{Config, Decided, Inputs, Outcome as Cost, Run};
 use hotset_core::sampling::{Event, Plan, Reevaluation};
 use hotset_core::{Error, Id, Result, policy, sampling};
@@ -219,7 +220,7 @@ impl Job {
             epochs: Some(world.epochs() as u64),
             world: world.compute.ranks,
             pad: world.pad,
-            package,
+            packages: package.map(Origin::Made),
         })
     }
 }

@@ -105,16 +105,6 @@ impl Catalog {
         }
     }
 
-    /// How many bytes lie between a sample and the one after it, if both lie in one larger object in this order.
-    pub fn gap_after(&self, id: Id) -> Option<u64> {
-        let next = id.checked_add(1).filter(|&next| (next as usize) < self.len())?;
-        let end = self.offset(id)?.checked_add(self.size(id))?;
-        let gap = self.offset(next)?.checked_sub(end)?;
-        let same =
-            self.run(id).directory == self.run(next).directory && self.version(id) == self.version(next);
-        same.then_some(gap)
-    }
-
     /// The label of a sample: the number of its class, or what a manifest or shard says.
     pub fn label(&self, id: Id) -> Option<i64> {
         match &self.labels {
@@ -190,6 +180,11 @@ impl Catalog {
     /// Where a sample lies in its object; `None`: it is a whole one.
     pub(crate) fn offset(&self, id: Id) -> Option<u64> {
         self.offsets.get(id as usize).copied().filter(|&offset| offset != WHOLE)
+    }
+
+    /// Whether two samples that lie inside an object lie in the same one.
+    pub(crate) fn shares_object(&self, id: Id, other: Id) -> bool {
+        self.run(id).directory == self.run(other).directory
     }
 
     /// Whether samples come with labels, places or parts of their own.

@@ -19,6 +19,7 @@ mod layout;
 mod listing;
 mod manifest;
 mod names;
+mod neighbours;
 mod open;
 mod options;
 pub mod package;

@@ -3,16 +3,31 @@
 //! A package is one object of at least a mebibyte that holds many samples and is read in one request (iCache
 //! III-C). An id lies in at most one package: when it is packed again, its old copy is dead, and the old
 //! package is read with a hole in it until the last of its members has left. The [`Packer`] chooses what is
-//! packed; server and simulator both carry out what it says.
+//! packed; server and simulator both carry out what it says. Where samples lie side by side in larger objects
+//! anyway, as in tar shards, [runs] of them are the packages, and nothing is packed.
 
 mod packer;
+mod runs;
 
+pub(crate) use packer::fit;
 pub use packer::{Packer, Packing};
+pub use runs::runs;
+
+use std::sync::Arc;
 
 use crate::Id;
 use crate::policy::Sizes;
 
 const NONE: u32 = u32::MAX;
+
+/// Where a job's packages come from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// They are made, of at least so many bytes each.
+    Made(u64),
+    /// The dataset consists of them: they are complete, and no others are made.
+    Given(Arc<Packages>),
+}
 
 /// One package.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -20,7 +20,7 @@ use crate::sampling::Plan;
 use crate::{Id, Rng};
 
 /// Samples of this many bytes are never packed.
-const LARGE: u64 = 64 << 10;
+pub(super) const LARGE: u64 = 64 << 10;
 /// The share of L-samples below which a package is packed anew.
 const WORN: f64 = 0.75;
 /// The share of the dataset's bytes packed in an epoch.
@@ -41,8 +41,7 @@ impl Packer {
     /// One that makes packages of at least `bytes`; none if two of them are more than a quarter of the
     /// cache's `capacity`.
     pub fn new(bytes: u64, capacity: u64, seed: u64) -> Option<Self> {
-        let fits = bytes > 0 && bytes.checked_mul(8).is_some_and(|eight| eight <= capacity);
-        fits.then_some(Self { bytes, seed })
+        fit(bytes, capacity).then_some(Self { bytes, seed })
     }
 
     /// The least bytes of a package.
@@ -93,7 +92,7 @@ impl Packer {
             *first = slot.min(*first);
         }
         ids.sort_by_key(|id| slots[*id as usize]);
-        self.cut(&ids, sizes)
+        cut(&ids, self.bytes, |id| sizes.size(id))
     }
 
     /// The L-samples of worn packages, the worst package first.
@@ -111,24 +110,29 @@ impl Packer {
         let members = worn.iter().flat_map(|(_, package)| packages.members(*package).iter().copied());
         members.filter(|id| fits(*id)).collect()
     }
+}
 
-    /// Cuts ids into as many packages as they fill, of equal bytes and a little larger than need be. Nothing if
-    /// they fill none.
-    fn cut(&self, ids: &[Id], sizes: &dyn Sizes) -> Packing {
-        let mut rest: u64 = ids.iter().map(|&id| sizes.size(id)).sum();
-        let mut count = rest / self.bytes;
-        let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
-        for &id in ids {
-            open.push(id);
-            bytes += sizes.size(id);
-            if count > 0 && bytes >= rest.div_ceil(count) {
-                packing.push(std::mem::take(&mut open));
-                (rest, count) = (rest - bytes, count - 1);
-                bytes = 0;
-            }
+/// Whether two packages of `bytes` are at most a quarter of a cache of `capacity`.
+pub(crate) fn fit(bytes: u64, capacity: u64) -> bool {
+    bytes > 0 && bytes.checked_mul(8).is_some_and(|eight| eight <= capacity)
+}
+
+/// Cuts ids into as many packages of at least `least` bytes as they fill, of equal bytes and a little larger than
+/// need be. Nothing if they fill none.
+pub(super) fn cut(ids: &[Id], least: u64, length: impl Fn(Id) -> u64) -> Packing {
+    let mut rest: u64 = ids.iter().map(|&id| length(id)).sum();
+    let mut count = rest / least.max(1);
+    let (mut packing, mut open, mut bytes) = (Packing::new(), Vec::new(), 0u64);
+    for &id in ids {
+        open.push(id);
+        bytes += length(id);
+        if count > 0 && bytes >= rest.div_ceil(count) {
+            packing.push(std::mem::take(&mut open));
+            (rest, count) = (rest - bytes, count - 1);
+            bytes = 0;
         }
-        packing
     }
+    packing
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use self::planner::{Last, Made, Planner, Saved, Sight, reports, valid_scores
 
 use crate::counters::Counters;
 use crate::importance::{SLICE, Score, Table};
-use crate::packages::Packages;
+use crate::packages::{Origin, Packages};
 use crate::policy::{self, Future, Policy, Sizes, Verdict};
 use crate::sampling::{self, Plan, Rates, Reevaluation, Residents, Strategy};
 use crate::schedule::{Schedule, State};
@@ -58,8 +58,8 @@ pub struct Config {
     pub world: u32,
     /// Whether plans are padded instead of leaving a remainder out.
     pub pad: bool,
-    /// The least bytes of a package, where there is a place for packages.
-    pub package: Option<u64>,
+    /// Where packages come from, if there are any.
+    pub packages: Option<Origin>,
 }
 
 /// What a trainer tells between epochs.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::{Config, Inputs};
 use crate::bits::Bits;
 use crate::importance::{Report, SLICE, Score, Table, cut};
-use crate::packages::{Packages, Packer, Packing};
+use crate::packages::{Origin, Packages, Packer, Packing, fit};
 use crate::sampling::{self, Draw, Plan, Reevaluation, Residents, Strategy};
 use crate::{Error, Id, Result};
 
@@ -79,14 +79,23 @@ impl Planner {
             epochs: config.epochs,
             values: config.strategy_values.clone(),
         });
-        let packer = config
-            .package
-            // Plans look at residents on account of packages, or make nothing of them.
-            .filter(|_| packs && strategy.looks_at_residents(true) && !strategy.looks_at_residents(false))
-            .and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
+        // Plans look at residents on account of packages, or make nothing of them.
+        let uses = packs && strategy.looks_at_residents(true) && !strategy.looks_at_residents(false);
+        let (packer, packages) = match config.packages.clone().filter(|_| uses) {
+            Some(Origin::Made(bytes)) => {
+                let packer = Packer::new(bytes, config.capacity, config.seed);
+                let packages = packer.as_ref().map(|_| Arc::new(Packages::new(samples)));
+                (packer, packages)
+            }
+            Some(Origin::Given(packages)) => {
+                (None, Some(packages).filter(|packages| fit(packages.largest(), config.capacity)))
+            }
+            None => (None, None),
+        };
+        let least = packer.as_ref().map_or(0, Packer::package_bytes);
         Self {
-            packages: packer.as_ref().map(|_| Arc::new(Packages::new(samples))),
-            package: packer.as_ref().map(Packer::package_bytes),
+            package: packages.as_ref().map(|packages| packages.largest().max(least)),
+            packages,
             packing: BTreeMap::new(),
             busy: Bits::new(if packer.is_some() { samples } else { 0 }),
             next: 0,
@@ -110,11 +119,11 @@ impl Planner {
         &self.table
     }
 
-    /// Whether packages are made. They are not without a place for them, with a policy that has no region
-    /// for them, with a strategy that serves nothing from them, and where two of them are more than a quarter of
-    /// the cache.
+    /// Whether packages are used. They are not where there are none and no place for them, with a policy that has no
+    /// region for them, with a strategy that serves nothing from them, and where two of them are more than a quarter
+    /// of the cache.
     pub fn packs(&self) -> bool {
-        self.packer.is_some()
+        self.packages.is_some()
     }
 
     /// The packages that are complete.

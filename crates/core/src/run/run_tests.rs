@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::Rng;
+use crate::packages::runs;
 use crate::sampling::Equal;
 
 const EPOCHS: u64 = 6;
@@ -21,7 +22,7 @@ fn config(strategy: &str, policy: &str, samples: usize, capacity: u64) -> Config
         epochs: Some(20),
         world: 1,
         pad: false,
-        package: None,
+        packages: None,
     }
 }
 
@@ -126,12 +127,15 @@ fn every_pair(check: impl Fn(&'static sampling::Entry, &'static policy::Entry)) 
 #[test]
 fn every_pair_keeps_its_bytes_and_its_count_and_repeats_from_its_seed() {
     every_pair(|strategy, policy| {
-        for (world, package) in [(1, None), (3, None), (1, Some(400))] {
-            let sizes: Vec<u64> = (0..300u64).map(|id| 5 + id * 7 % 23).collect();
+        let sizes: Vec<u64> = (0..300u64).map(|id| 5 + id * 7 % 23).collect();
+        let given = Origin::Given(Arc::new(runs(&sizes, 300, |id| (id % 100 != 99).then_some(1))));
+        for (world, packages) in
+            [(1, None), (3, None), (1, Some(Origin::Made(400))), (1, Some(given.clone())), (3, Some(given))]
+        {
             let config = Config {
-                sizes: Arc::new(sizes),
+                sizes: Arc::new(sizes.clone()),
                 world,
-                package,
+                packages,
                 ..config(strategy.name, policy.name, 300, 3_200)
             };
             let first = go(&mut Run::new(config.clone()).unwrap(), EPOCHS, loss);
@@ -160,7 +164,7 @@ fn nothing_makes_it_panic_or_go_on_for_ever() {
                 let config = Config {
                     world,
                     pad: world == 7,
-                    package: Some(10),
+                    packages: Some(Origin::Made(10)),
                     ..config(strategy.name, policy.name, samples, capacity)
                 };
                 go(&mut Run::new(config.clone()).unwrap(), 4, odd);
@@ -214,7 +218,7 @@ fn the_plain_heap_of_the_paper_reads_more() {
 
 #[test]
 fn the_split_of_the_paper_settles_where_rates_say() {
-    let mut config = Config { package: Some(400), ..config("iis", "icache", 2_000, 4_000) };
+    let mut config = Config { packages: Some(Origin::Made(400)), ..config("iis", "icache", 2_000, 4_000) };
     config.policy_values = config.policy.values([("split", "paper")]).unwrap();
     let mut run = Run::new(config).unwrap();
     let epochs = go(&mut run, 8, loss);
@@ -252,7 +256,7 @@ fn a_list_cut_at_its_own_region_would_vanish() {
 fn easy_samples_come_in_packages_at_a_fraction_of_the_requests() {
     let config = Config {
         sizes: Arc::new(Equal { samples: 4_000, size: 1_500 }),
-        package: Some(100_000),
+        packages: Some(Origin::Made(100_000)),
         ..config("iis", "icache", 4_000, 1_200_000)
     };
     let mut run = Run::new(config).unwrap();
@@ -269,6 +273,27 @@ fn easy_samples_come_in_packages_at_a_fraction_of_the_requests() {
         let keys = epoch.plan.keys().unwrap();
         assert!(epoch.plan.unserved().iter().all(|&id| !keys.is_high(id)), "no hard sample is substituted");
     }
+}
+
+#[test]
+fn runs_of_shards_are_packages_from_the_first_epoch_and_nothing_is_packed() {
+    let sizes: Arc<dyn Sizes> = Arc::new(Equal { samples: 4_000, size: 1_500 });
+    let given = Origin::Given(Arc::new(runs(&*sizes, 100_000, |id| (id % 500 != 499).then_some(0))));
+    let config = Config { sizes, packages: Some(given), ..config("iis", "icache", 4_000, 1_200_000) };
+    let epochs = go(&mut Run::new(config).unwrap(), 12, loss);
+    for epoch in &epochs {
+        let Counters { packed, pack_reads, pack_bytes_written, storage_requests, single, .. } =
+            epoch.counters;
+        assert_eq!((pack_reads, pack_bytes_written), (0, 0));
+        let packages: u32 = epoch.decided.iter().map(|slot| slot.packages).sum();
+        assert_eq!(storage_requests, single + u64::from(packages));
+        assert!(f64::from(packages) / (packed as f64) < 0.05, "{packages} for {packed}");
+        let ids: BTreeSet<Id> = epoch.plan.ids().iter().copied().collect();
+        assert_eq!(ids.len(), epoch.plan.len(), "nobody is served twice");
+    }
+    let (first, last) = (&epochs[0].counters, &epochs[11].counters);
+    assert_eq!((first.packed, first.single), (4_000, 0), "every sample lies in a run");
+    assert!(last.single < 400, "{last:?}");
 }
 
 #[test]

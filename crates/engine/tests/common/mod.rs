@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, SessionId};
-use hotset_store::catalog::Builder;
+use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, SessionId};
+use hotset_store::catalog::{Builder, Sample, Shape};
 use hotset_store::package::Shelf;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -93,6 +93,61 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
     (opened, store)
 }
 
+/// What lies between two samples of a shard.
+pub const BETWEEN: u64 = 16;
+
+/// A store in memory of shards, whose reads are counted; those that are broken cannot be read.
+#[derive(Default)]
+pub struct Shards {
+    objects: HashMap<String, Vec<u8>>,
+    pub reads: AtomicU64,
+    pub broken: Mutex<Vec<String>>,
+}
+
+impl Store for Shards {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.broken.lock().unwrap().iter().any(|key| key == at.key) {
+            return Err(ReadError::Vanished);
+        }
+        let from = &self.objects[at.key][at.offset as usize..];
+        into.copy_from_slice(&from[..into.len()]);
+        Ok(())
+    }
+}
+
+/// A dataset of `sizes` in shards of `each` samples.
+pub fn sharded(sizes: &[u64], each: usize) -> (Opened, Arc<Shards>) {
+    let mut builder = Builder::of(Shape { classes: Vec::new(), labels: true, parts: Vec::new() });
+    let mut store = Shards::default();
+    for (shard, sizes) in sizes.chunks(each).enumerate() {
+        let key = format!("shard-{shard}");
+        let directory = builder.directory(&key).unwrap();
+        let object = store.objects.entry(key).or_default();
+        for (id, &size) in (shard * each..).zip(sizes) {
+            object.extend([0xee; BETWEEN as usize]);
+            let sample = Sample {
+                offset: Some(object.len() as u64),
+                size,
+                version: 0,
+                label: Some(id as i32 % 10),
+                spans: &[],
+            };
+            builder.push_sample(directory, &id.to_string(), &sample).unwrap();
+            object.extend(content(id as u64, size as usize));
+        }
+    }
+    let store = Arc::new(store);
+    let opened = Opened {
+        catalog: Arc::new(builder.finish()),
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        cached: false,
+        place: "shards".into(),
+        identity: format!("shards-{}-{}", sizes.len(), sizes.iter().sum::<u64>()),
+    };
+    (opened, store)
+}
+
 pub fn engine() -> Engine {
     patient(Duration::from_secs(10))
 }
@@ -135,6 +190,14 @@ pub fn packaging(opened: &Opened, place: &str) -> Packaging {
     let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
     let next = scan.next().unwrap();
     Packaging { shelf: Arc::new(shelf), found, next, keep: true }
+}
+
+/// Where the packages come from that `request` asks for, as a server finds it.
+pub fn place(opened: &Opened, request: &JobRequest) -> Option<Place> {
+    match request.packages.as_deref() {
+        Some(place) => Some(Place::Shelf(packaging(opened, place))),
+        None => opened.catalog.run_packages(request.package_bytes).map(|runs| Place::Runs(Arc::new(runs))),
+    }
 }
 
 /// One reader: a session, the segments it has mapped, and what it expects to find in them.

@@ -1,0 +1,299 @@
+//! Makes packages while an epoch goes by: one thread for each job that packs.
+//!
+//! It copies samples that pass, which [`State::pass`] left leases on, into drafts, and ends the leases. Packages are
+//! filled in the plan's order, so few are open at a time. What does not pass is looked for in the arena, and read where
+//! it is not there, behind the reads of the training. A draft that is full is written, whole or not at all, and the
+//! planner hears of it. The thread ends when the [desk](crate::press) is empty, and the next plan that packs begins
+//! another.
+//!
+//! A place that cannot be written to, or is full, is said once; then nothing more is packed.
+
+use std::sync::{Arc, PoisonError};
+
+use hotset_core::bits::Bits;
+use hotset_core::{Error, Id};
+use hotset_store::package::Draft;
+
+use crate::engine::Shared;
+use crate::mind::Mind;
+use crate::object::Fill;
+use crate::press::{Desk, Incoming, LOOK_UP, Press};
+use crate::reads;
+use crate::segment::View;
+use crate::state::State;
+
+/// Drafts whose samples are read at a time.
+const AT_A_TIME: usize = 2;
+
+/// Begins to pack what was chosen with the plan of `epoch`; without one, what a server before this had chosen: of its
+/// samples some have passed there, so all are asked for.
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    state: &State,
+    serial: u64,
+    epoch: Option<u64>,
+    packing: Vec<(u32, Vec<Id>)>,
+) {
+    let Some(job) = state.jobs.get(&serial) else { return };
+    let (Some(press), Some(mind)) = (job.press.clone(), job.mind.clone()) else { return };
+    let schedule = epoch.and_then(|epoch| job.schedules.get(&epoch));
+    if schedule.is_none() && epoch.is_some() {
+        return;
+    }
+    let catalog = Arc::clone(&state.datasets[job.dataset as usize].catalog);
+    let mut desk = press.desk();
+    let packing = if desk.failed.is_some() { Vec::new() } else { packing };
+    if packing.is_empty() && desk.discarded.is_empty() {
+        return;
+    }
+    let mut planned = Bits::new(catalog.len());
+    for &id in schedule.iter().flat_map(|schedule| schedule.plan().ids()) {
+        planned.insert(id);
+    }
+    for (number, ids) in packing {
+        desk.add(number, epoch.unwrap_or_default(), ids, &planned, catalog.len());
+    }
+    if std::mem::replace(&mut desk.running, true) {
+        return;
+    }
+    drop(desk);
+    let (own, thread) = (Arc::clone(shared), std::thread::Builder::new().name("hotset-pack".into()));
+    let worker = Arc::clone(&press);
+    if let Err(error) =
+        thread.spawn(move || Packer { shared: own, serial, press: worker, mind, catalog }.run())
+    {
+        tracing::warn!(%error, "cannot start a packer: nothing is packed");
+        let mut desk = press.desk();
+        desk.clear();
+        (desk.failed, desk.running) = (Some(error.to_string()), false);
+    }
+}
+
+/// The thread that packs.
+struct Packer {
+    shared: Arc<Shared>,
+    serial: u64,
+    press: Arc<Press>,
+    mind: Arc<Mind>,
+    catalog: Arc<hotset_store::Catalog>,
+}
+
+impl Packer {
+    fn run(&self) {
+        while self.step() {}
+        self.press.bell.notify_all();
+    }
+
+    /// One thing that has come, or one look around. False when there is nothing left to pack.
+    fn step(&self) -> bool {
+        let mut desk = self.press.desk();
+        let discarded = std::mem::take(&mut desk.discarded);
+        if !discarded.is_empty() {
+            drop(desk);
+            if let Err(error) = self.press.shelf.discard(&discarded) {
+                tracing::debug!(%error, ?discarded, "packages stay behind");
+            }
+            return true;
+        }
+        match desk.incoming.pop_front() {
+            Some(incoming) => {
+                drop(desk);
+                self.take(incoming);
+                true
+            }
+            None if desk.sheets.is_empty() => {
+                // Under the same lock, so that whoever brings more work starts another thread.
+                desk.running = false;
+                false
+            }
+            None => {
+                let (desk, waited) =
+                    self.press.bell.wait_timeout(desk, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+                let idle = desk.incoming.is_empty();
+                drop(desk);
+                if idle || waited.timed_out() {
+                    self.look_around();
+                }
+                true
+            }
+        }
+    }
+
+    fn take(&self, incoming: Incoming) {
+        let (id, put) = match incoming {
+            Incoming::Passing { id, object, view } => {
+                let put = self.put(id, view.bytes());
+                let bytes = view.bytes().len() as u64;
+                let mut desk = self.press.desk();
+                desk.waiting = desk.waiting.saturating_sub(bytes);
+                drop(desk);
+                // From here on the view is not looked at: its lease ends.
+                self.shared.lock().passed(object);
+                (id, put)
+            }
+            Incoming::Read { id, bytes: Ok(bytes) } => (id, self.put(id, &bytes)),
+            Incoming::Read { id, bytes: Err(cause) } => (id, Err(cause)),
+        };
+        match put {
+            Ok(None) => return,
+            Ok(Some((number, ids, draft))) => self.write(number, ids, draft),
+            Err(cause) => {
+                tracing::debug!(id, cause, "a package is given up, because a sample of it cannot be had");
+                self.give_up(id);
+            }
+        }
+        self.ask();
+    }
+
+    /// Puts a sample into its draft; the draft, if it is complete.
+    #[allow(clippy::type_complexity, reason = "used once")]
+    fn put(&self, id: Id, bytes: &[u8]) -> std::result::Result<Option<(u32, Vec<Id>, Draft)>, String> {
+        let mut desk = self.press.desk();
+        let Some(number) = desk.sheet(id) else { return Ok(None) };
+        let due = desk.due.contains(id);
+        desk.due.remove(id);
+        let Some(sheet) = desk.sheets.get_mut(&number) else { return Ok(None) };
+        sheet.due -= usize::from(due);
+        let nothing_passes = due && sheet.due == 0;
+        if sheet.draft.is_none() {
+            let samples: Vec<(Id, u64)> = sheet.ids.iter().map(|&id| (id, self.catalog.size(id))).collect();
+            let draft =
+                Draft::new(&self.press.identity, number, &samples).map_err(|error| error.to_string())?;
+            sheet.draft = Some(draft);
+        }
+        let Some(draft) = &mut sheet.draft else { return Ok(None) };
+        if !draft.put(id, bytes).map_err(|error| error.to_string())? {
+            if nothing_passes {
+                desk.ready.insert(number);
+            }
+            return Ok(None);
+        }
+        let whole = desk.remove(number);
+        Ok(whole.and_then(|sheet| Some((number, sheet.ids, sheet.draft?))))
+    }
+
+    /// Writes a package that is complete, and tells the planner.
+    fn write(&self, number: u32, ids: Vec<Id>, draft: Draft) {
+        let written = draft.finish().map_err(Error::from).and_then(|bytes| {
+            self.press.shelf.write(number, &bytes)?;
+            Ok(bytes.len() as u64)
+        });
+        match written {
+            Ok(bytes) => {
+                self.mind.planner().packed(number, &ids);
+                self.count(|counters| {
+                    counters.pack_bytes_written += bytes;
+                    counters.storage_requests += 1;
+                });
+            }
+            Err(error) => self.fail(&error, number),
+        }
+    }
+
+    fn count(&self, add: impl FnOnce(&mut hotset_core::counters::Counters)) {
+        let mut state = self.shared.lock();
+        if let Some(job) = state.jobs.get_mut(&self.serial) {
+            let epoch = job.begun.values().max().copied();
+            add(job.counters(epoch));
+        }
+    }
+
+    /// Packs nothing more: the place cannot be used.
+    fn fail(&self, error: &Error, number: u32) {
+        tracing::warn!(%error, "nothing is packed any more, and easy samples are read one by one");
+        let mut desk = self.press.desk();
+        desk.failed.get_or_insert_with(|| error.message.clone());
+        let sheets = desk.clear();
+        drop(desk);
+        let mut planner = self.mind.planner();
+        planner.given_up(number);
+        sheets.keys().for_each(|number| planner.given_up(*number));
+        planner.stop_packing();
+    }
+
+    /// Gives up the package that a sample goes into; its other samples wait for another epoch.
+    fn give_up(&self, id: Id) {
+        let mut desk = self.press.desk();
+        let Some(number) = desk.sheet(id) else { return };
+        desk.remove(number);
+        drop(desk);
+        self.mind.planner().given_up(number);
+    }
+
+    /// Looks whether the epoch of what is due is over, and asks for what does not pass.
+    fn look_around(&self) {
+        let state = self.shared.lock();
+        let ended = state.stopping || !state.jobs.contains_key(&self.serial);
+        let under_way: Vec<u64> =
+            state.jobs.get(&self.serial).map_or(Vec::new(), |job| job.schedules.keys().copied().collect());
+        drop(state);
+        let mut desk = self.press.desk();
+        if ended {
+            desk.clear();
+            return;
+        }
+        let Desk { sheets, due, ready, .. } = &mut *desk;
+        for (&number, sheet) in sheets {
+            if sheet.due > 0 && !under_way.contains(&sheet.epoch) {
+                sheet.due = 0;
+                sheet.ids.iter().for_each(|&id| due.remove(id));
+                ready.insert(number);
+            }
+        }
+        drop(desk);
+        self.ask();
+    }
+
+    /// Asks for the samples of the next drafts of which nothing passes any more: from the arena, or from storage.
+    fn ask(&self) {
+        let mut desk = self.press.desk();
+        let mut wanted: Vec<Id> = Vec::new();
+        while desk.asked < AT_A_TIME
+            && let Some(number) = desk.ready.pop_first()
+        {
+            let Some(sheet) = desk.sheets.get_mut(&number) else { continue };
+            sheet.asked = true;
+            match &sheet.draft {
+                Some(draft) => wanted.extend(draft.missing()),
+                None => wanted.extend(&sheet.ids),
+            }
+            desk.asked += 1;
+        }
+        // What is on its way here is not asked for.
+        wanted.retain(|&id| desk.wants(id));
+        for &id in &wanted {
+            desk.coming.insert(id);
+        }
+        drop(desk);
+        if wanted.is_empty() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        let Some(dataset) = state.jobs.get(&self.serial).map(|job| job.dataset) else { return };
+        let mut passing = Vec::new();
+        for id in wanted {
+            let ready =
+                state.object(dataset, id).filter(|&key| state.objects[key as usize].fill == Fill::Ready);
+            match ready {
+                Some(key) => {
+                    let object = &mut state.objects[key as usize];
+                    object.leases += 1;
+                    let block = object.block;
+                    match state.arena.target(block, self.catalog.size(id)) {
+                        Some(target) => {
+                            passing.push(Incoming::Passing { id, object: key, view: View::leased(target) });
+                        }
+                        None => {
+                            state.passed(key);
+                            state.background.push_back((self.serial, id));
+                        }
+                    }
+                }
+                None => state.background.push_back((self.serial, id)),
+            }
+        }
+        reads::wake(&self.shared, &mut state);
+        drop(state);
+        self.press.desk().incoming.extend(passing);
+    }
+}
