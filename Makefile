@@ -51,7 +51,7 @@ bench-live: .venv/.wheel ## Measure what strategies and policies save on storage
 	$(BIN)/python benches/live.py $(ARGS)
 	$(BIN)/python benches/live.py --bound bytes --repeat 1
 	$(BIN)/python benches/live.py --bound compute $(ARGS)
-	$(BIN)/python benches/live.py --bound reports
+	$(BIN)/python benches/reports.py
 
 .PHONY: soak
 soak: .venv/.wheel ## Train for MINUTES=30 while workers, servers and storage fail, and look for what is amiss

@@ -9,7 +9,6 @@ names one (`loss` [epochs, samples]), and otherwise fall at another pace for eve
     python benches/live.py --store s3
     python benches/live.py --bound bytes         # 110 KB a sample: what comes from storage, not how fast
     python benches/live.py --bound compute       # `carousel` beside `oracle`, while storage sustains it
-    python benches/live.py --bound reports       # GetBatch while 1.28 million losses arrive, beside idle
 
 Counts are asserted; times are medians with their range.
 """
@@ -21,7 +20,6 @@ import json
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -75,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bound", choices=("requests", "bytes", "compute", "reports"), default="requests")
+    parser.add_argument("--bound", choices=("requests", "bytes", "compute"), default="requests")
     parser.add_argument("--store", choices=("files", "s3"), default="files")
     parser.add_argument("--samples", type=int, help="30,000, or 2,400 of 110 KB")
     parser.add_argument("--repeat", type=int, default=5)
@@ -95,9 +93,6 @@ def main() -> None:
         if options.store == "s3":
             place, reach = stack.enter_context(_bucket(samples))
         stack.enter_context(served(folder, REQUESTS))
-        if options.bound == "reports":
-            _reports(place, reach, count, options.repeat)
-            return
         throttle = (
             {} if bytes_bound else {"throttle.latency": f"{LATENCY}ms", "throttle.requests": str(REQUESTS)}
         )
@@ -299,58 +294,6 @@ def _compute_bound(arms: list[Arm], count: int, size: int, options: argparse.Nam
             else f"; goal at most 1.1: {'met' if statistics.median(ratios) <= 1.1 else 'MISSED'}"
         )
         print(f"{arm.name} takes {_spread(ratios, '.2f')} times as long as all in memory{goal}")
-
-
-def _reports(place: str, reach: dict[str, str], count: int, repeat: int) -> None:
-    """How long batches of hits take while another rank's losses pour in, beside idle."""
-    train = hotset.Dataset(place, cache="100%", with_ids=True, decode=len, storage_options=reach)
-    sampler = hotset.Sampler(train, "iis", policy="icache", prefetch=True)
-    epoch = 0
-
-    def hits(reporting: bool) -> list[float]:
-        nonlocal epoch
-        sampler.set_epoch(epoch)
-        epoch += 1
-        over, sent = threading.Event(), 0
-
-        def pour() -> None:
-            nonlocal sent
-            while not over.is_set() and sent < 1_280_000:
-                ids = torch.randint(0, count, (4_096,))
-                train.source.report(epoch - 1, 1, ids.tolist(), torch.rand(4_096).tolist())
-                sent += 4_096
-
-        thread = threading.Thread(target=pour)
-        taken, batch = [], list[int]()
-        if reporting:
-            thread.start()
-        for index in sampler:
-            batch.append(index)
-            if len(batch) == BATCH:
-                began = time.perf_counter()
-                train.source.batch(batch)
-                taken.append(time.perf_counter() - began)
-                batch.clear()
-        over.set()
-        if reporting:
-            thread.join()
-            sys.stderr.write(f"{sent:,} losses while {len(taken)} batches were read\n")
-        return taken
-
-    hits(False)
-    ratios = []
-    for _ in range(repeat):
-        idle, busy = hits(False), hits(True)
-        p99 = [statistics.quantiles(taken, n=100)[98] for taken in (idle, busy)]
-        ratios.append(p99[1] / p99[0])
-        print(
-            f"p99 of a batch of {BATCH} hits: idle {p99[0] * 1e6:,.0f} us, "
-            f"while losses arrive {p99[1] * 1e6:,.0f} us"
-        )
-    print(
-        f"{_spread(ratios, '.2f')} times; goal at most 2: "
-        f"{'met' if statistics.median(ratios) <= 2 else 'MISSED'}"
-    )
 
 
 if __name__ == "__main__":

@@ -86,9 +86,9 @@ def main() -> None:
 
 
 @contextmanager
-def served(folder: Path, concurrency: int) -> Iterator[None]:
-    """A server with that many reads in flight, ended at the end."""
-    socket = folder / "run" / "server.sock"
+def served(folder: Path, concurrency: int, name: str = "server.sock") -> Iterator[Path]:
+    """The socket of a server with that many reads in flight, ended at the end."""
+    socket = folder / "run" / name
     command = [
         sys.executable,
         "-m",
@@ -106,7 +106,7 @@ def served(folder: Path, concurrency: int) -> Iterator[None]:
             if process.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the server did not start")
             time.sleep(0.02)
-        yield
+        yield socket
     finally:
         process.terminate()
         process.wait(20)

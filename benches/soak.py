@@ -118,9 +118,11 @@ class Soak:
                 time.sleep(self.draw.uniform(*PAUSE))
                 if time.monotonic() < killing:
                     self.kill(trainer.pid, steady=steady)
-                assert time.monotonic() < end, (
-                    f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})"
-                )
+                if time.monotonic() >= end:
+                    self.ask(trainer.pid)
+                    raise AssertionError(
+                        f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})"
+                    )
             assert trainer.returncode == 0, f"{scheme} failed (seed {self.seed}, cycle {self.figures.cycles})"
             self.figures.add(json.loads(trainer.stdout.read()))
         finally:
@@ -128,6 +130,13 @@ class Soak:
                 trainer.kill()
             trainer.wait()
             trainer.stdout.close()
+
+    def ask(self, trainer: int) -> None:
+        """Has a training that is stuck write down where it and its workers are."""
+        for process in [trainer, *workers_of(trainer)]:
+            print(f"process {process}:", file=self.log, flush=True)
+            os.kill(process, signal.SIGUSR1)
+            time.sleep(1)
 
     def kill(self, trainer: int, *, steady: bool) -> None:
         """Kills a worker of the training, or the server that watches it."""
@@ -181,7 +190,7 @@ class Soak:
         """The last that was said, for whoever looks for what went wrong."""
         self.log.flush()
         lines = (self.place / "log").read_text().splitlines()
-        print("\n".join(lines[-60:]), file=sys.stderr)
+        print("\n".join(lines[-200:]), file=sys.stderr)
 
 
 def soak(seconds: float, seed: int, each: float) -> Figures:

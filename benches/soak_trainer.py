@@ -7,8 +7,10 @@ over, as a trainer that restarts does. What it did stands in one JSON line at th
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -155,6 +157,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--packages", type=Path, required=True)
     arguments = parser.parse_args()
+    # Whoever finds it stuck asks it and its workers where they are.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     training = Training(arguments.place, arguments.scheme, arguments.seed, arguments.packages)
     end, epoch = time.monotonic() + arguments.seconds, 0
     print("going", flush=True)

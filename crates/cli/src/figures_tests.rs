@@ -94,7 +94,10 @@ fn runs_are_shown_as_what_they_are() {
     let runs = PackageStats { packages: 40, samples: 30_000, bytes: 45 << 20, ..Default::default() };
     job.packages = Some(runs);
     let text = shown(job, 1, 200);
-    assert!(text.contains("packages: 40 runs of 30000 samples, 45 MiB, in the dataset's own objects"), "{text}");
+    assert!(
+        text.contains("packages: 40 runs of 30000 samples, 45 MiB, in the dataset's own objects"),
+        "{text}"
+    );
 }
 
 #[test]

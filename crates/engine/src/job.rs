@@ -108,7 +108,6 @@ impl Job {
         dataset: u32,
         samples: usize,
         policy: Box<dyn Policy>,
-        mind: Option<Arc<Mind>>,
     ) -> Self {
         Self {
             request,
@@ -117,7 +116,7 @@ impl Job {
             policy,
             kept: Bits::new(samples),
             residents: 0,
-            mind,
+            mind: None,
             source: None,
             press: None,
             packages_held: BTreeSet::new(),

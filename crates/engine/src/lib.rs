@@ -22,6 +22,7 @@ mod packer;
 mod planning;
 mod press;
 mod reads;
+mod ready;
 mod reports;
 mod segment;
 mod snapshot;

@@ -9,11 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hotset_core::bits::Bits;
-use hotset_core::packages::Packages;
+use hotset_core::packages::{Origin, Packages};
 use hotset_core::{Error, Id, Result};
 use hotset_store::package::{Draft, Shelf};
 
 use crate::engine::Engine;
+use crate::loader::Source;
 use crate::segment::View;
 use crate::state::State;
 
@@ -44,6 +45,33 @@ pub enum Place {
     Runs(Arc<Packages>),
     /// Nowhere, for this reason.
     Unusable(String),
+}
+
+impl Place {
+    /// What plans are told of them, where they are made of at least `bytes`.
+    pub(crate) fn origin(&self, bytes: u64) -> Option<Origin> {
+        match self {
+            Self::Shelf(_) => Some(Origin::Made(bytes)),
+            Self::Runs(runs) => Some(Origin::Given(Arc::clone(runs))),
+            Self::Unusable(_) => None,
+        }
+    }
+
+    /// Where they are read from.
+    pub(crate) fn source(&self) -> Option<Source> {
+        match self {
+            Self::Shelf(packaging) => Some(Source::Shelf(Arc::clone(&packaging.shelf))),
+            Self::Runs(_) => Some(Source::Runs),
+            Self::Unusable(_) => None,
+        }
+    }
+
+    /// Those that were made already of a dataset of so many samples.
+    pub(crate) fn found(&self, samples: usize) -> Vec<(u32, Vec<Id>)> {
+        let Self::Shelf(packaging) = self else { return Vec::new() };
+        let inside = |(_, ids): &&(u32, Vec<Id>)| ids.iter().all(|&id| (id as usize) < samples);
+        packaging.found.iter().filter(inside).cloned().collect()
+    }
 }
 
 /// A sample that has come.

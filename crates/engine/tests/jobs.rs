@@ -3,12 +3,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch};
+use common::{Reader, config, dataset, engine, epoch_indices, request, serve_epoch};
 use hotset_core::{Index, Kind};
-use hotset_engine::{Config, Engine, Trained};
+use hotset_engine::{Config, Engine, SessionId, Trained};
 
 #[test]
 fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
@@ -207,4 +208,34 @@ fn scores_are_taken_or_refused_one_by_one() {
     let scores = [1.0, f32::NAN, -1.0, f32::INFINITY, 0.0, 2.0];
     assert_eq!(report(&[0, 1, 2, 3, 4, 99], &scores).unwrap(), (2, 4));
     assert_eq!(report(&[0], &[]).unwrap_err().kind, Kind::Invalid);
+}
+
+#[test]
+fn jobs_that_are_opened_at_the_same_time_share_the_memory_and_their_names() {
+    let (opened, _) = dataset(&[1_000; 500]);
+    for _ in 0..20 {
+        let engine = Engine::new(Config { memory: Some(300_000), ..config() });
+        let sessions: Vec<SessionId> = (0..8).map(|_| Reader::new(&engine, &opened).session).collect();
+        let grants: Vec<(String, u64)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..)
+                .zip(&sessions)
+                .map(|(number, &session)| {
+                    let (engine, opened) = (&engine, &opened);
+                    scope.spawn(move || {
+                        let mut asked = request(opened, "40%", "lru");
+                        asked.job = format!("job-{}", number % 2);
+                        let name = asked.job.clone();
+                        (name, engine.open_job(session, asked, None).unwrap().granted)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let by_name: BTreeMap<String, u64> = grants.iter().cloned().collect();
+        assert!(grants.iter().all(|(name, granted)| by_name[name] == *granted), "{grants:?}");
+        let mut granted: Vec<u64> = by_name.into_values().collect();
+        granted.sort_unstable();
+        assert_eq!(granted, [100_000, 200_000], "the second gets what the first leaves");
+        assert_eq!(engine.job_stats(None).len(), 2);
+    }
 }

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, request, sharded};
+use common::{Reader, config, dataset, engine, request, sharded};
 use hotset_core::{Id, Index, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Snapshot, Trained};
 use hotset_store::Opened;
@@ -278,15 +278,7 @@ fn a_job_that_is_granted_less_than_before_keeps_less() {
     }
     let snapshot = first.snapshot("job").unwrap().unwrap();
     assert_eq!(first.job_stats(None)[0].resident_bytes, 200_000);
-    let config = hotset_engine::Config {
-        concurrency: 8,
-        memory: Some(80_000),
-        machine: 8 << 30,
-        retries: 5,
-        linger: Duration::ZERO,
-        patience: Duration::from_secs(10),
-    };
-    let second = Engine::new(config);
+    let second = Engine::new(hotset_engine::Config { memory: Some(80_000), ..config() });
     let reader = Reader::new(&second, &opened);
     let grant = second.restore_job(reader.session, request(&opened, "50%", "lru"), None, &snapshot).unwrap();
     let stats = second.job_stats(None).remove(0);

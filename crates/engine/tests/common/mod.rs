@@ -154,14 +154,18 @@ pub fn engine() -> Engine {
 
 /// An engine whose plans wait for ranks no longer than `patience`.
 pub fn patient(patience: Duration) -> Engine {
-    Engine::new(Config {
+    Engine::new(Config { patience, ..config() })
+}
+
+pub fn config() -> Config {
+    Config {
         concurrency: 8,
         memory: None,
         machine: 8 << 30,
         retries: 5,
         linger: Duration::ZERO,
-        patience,
-    })
+        patience: Duration::from_secs(10),
+    }
 }
 
 pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {

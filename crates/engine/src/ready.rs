@@ -1,0 +1,192 @@
+//! A job before it is taken in: its policy, its planner, and all that a snapshot puts into them.
+//!
+//! Making these takes as long as the dataset is large, so it is done on what the state says of the dataset and the memory
+//! ([`Terms`]), without its lock. Pairs of strategy and policy that cannot work are refused here, with the reason.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hotset_core::bytes::human;
+use hotset_core::policy::{self, Policy, Sizes};
+use hotset_core::{Error, Id, Result, run, sampling};
+use hotset_store::Catalog;
+
+use crate::config::{JobGrant, JobRequest};
+use crate::job::Job;
+use crate::mind::Mind;
+use crate::press::{Place, Press};
+use crate::snapshot::Snapshot;
+
+/// Policies that need nothing but to be asked.
+const PLAIN: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
+
+/// An error for a pair that cannot work.
+fn check_pair(
+    strategy: Option<&sampling::Entry>,
+    policy: &policy::Entry,
+    bytes: u64,
+    granted: u64,
+) -> Result<()> {
+    let name = policy.name;
+    if policy.offline {
+        return Err(Error::invalid(format!(
+            "policy `{name}` must know every plan of the run beforehand, so only `hotset simulate` can run it: \
+             choose another `policy`"
+        )));
+    }
+    if !policy.bounded && granted < bytes {
+        return Err(Error::invalid(format!(
+            "policy `{name}` is a bound to compare with and keeps everything: give it `cache=\"100%\"`, or choose \
+             another `policy`"
+        )));
+    }
+    if strategy.is_none() && !PLAIN.contains(&name) {
+        return Err(Error::invalid(format!(
+            "policy `{name}` goes by plans and losses, and a dataset without a sampler has neither: choose `{}`",
+            PLAIN.join("`, `")
+        )));
+    }
+    Ok(())
+}
+
+/// Why a job has no packages, though there is a place for them.
+fn no_packages(
+    request: &JobRequest,
+    place: &Place,
+    entry: &policy::Entry,
+    policy: &dyn Policy,
+    capacity: u64,
+) -> String {
+    let bytes = match place {
+        Place::Unusable(why) => return why.clone(),
+        Place::Runs(runs) => runs.largest(),
+        Place::Shelf(_) => request.package_bytes,
+    };
+    if !policy.takes_packages() {
+        format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
+    } else if capacity / 8 < bytes {
+        format!(
+            "two packages of {} are more than a quarter of the cache of {}: raise `cache`, or lower `package_size`",
+            human(bytes),
+            human(capacity)
+        )
+    } else {
+        format!(
+            "strategy `{}` serves nothing from them as it is set",
+            request.strategy.as_deref().unwrap_or_default()
+        )
+    }
+}
+
+fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}
+
+/// What a job gets.
+pub(crate) struct Terms {
+    pub(crate) dataset: u32,
+    /// The dataset's, which packages are marked with.
+    pub(crate) name: String,
+    pub(crate) catalog: Arc<Catalog>,
+    /// The bytes it asks for.
+    pub(crate) asked: u64,
+    /// The bytes it may keep.
+    pub(crate) granted: u64,
+}
+
+/// A job that can be taken in.
+pub(crate) struct Ready {
+    pub(crate) job: Job,
+    /// What a server before this one was packing for it.
+    pub(crate) unfinished: Vec<(u32, Vec<Id>)>,
+    /// Whom it keeps.
+    pub(crate) residents: Vec<Id>,
+    /// Whom it waits for.
+    pub(crate) waiting: Vec<Id>,
+}
+
+impl Ready {
+    /// A job as `request` asks for it, where `snapshot` leaves it. What it has of `place` is used if its strategy and
+    /// policy have a use for packages.
+    pub(crate) fn new(
+        request: &JobRequest,
+        place: Option<&Place>,
+        snapshot: Option<&Snapshot>,
+        terms: &Terms,
+    ) -> Result<Self> {
+        let (catalog, granted) = (&terms.catalog, terms.granted);
+        let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
+        let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or("minio");
+        let entry = policy::find(name)?;
+        check_pair(strategy, entry, catalog.bytes(), granted)?;
+        let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
+        let (policy, mut planner) = match strategy {
+            Some(strategy) => {
+                let config = run::Config {
+                    strategy,
+                    strategy_values: strategy.values(texts(&request.strategy_settings))?,
+                    policy: entry,
+                    policy_values: entry.values(texts(&request.policy_settings))?,
+                    sizes,
+                    capacity: granted,
+                    seed: request.seed,
+                    epochs: request.epochs,
+                    world: 1,
+                    pad: request.pad,
+                    packages: place.and_then(|place| place.origin(request.package_bytes)),
+                };
+                let policy = config.policy();
+                let planner = run::Planner::new(config, policy.takes_packages());
+                (policy, Some(planner))
+            }
+            None => ((entry.build)(policy::Setup::new(granted, sizes, request.seed)), None),
+        };
+        let packs = planner.as_ref().is_some_and(run::Planner::packs);
+        let mut remarks = Vec::new();
+        // Whoever did not ask for packages is told only if they would be of use.
+        if let Some(place) = place
+            && !packs
+            && (request.packages.is_some() || policy.takes_packages())
+        {
+            let why = no_packages(request, place, entry, &*policy, granted);
+            remarks.push(format!("`packages` are off: {why}"));
+        }
+        let place = place.filter(|_| packs);
+        let found = place.map(|place| place.found(catalog.len())).unwrap_or_default();
+        if let (Some(planner), Some(Place::Shelf(packaging))) = (&mut planner, place) {
+            found.iter().for_each(|(number, ids)| planner.packed(*number, ids));
+            planner.number_from(packaging.next);
+        }
+        let grant = JobGrant {
+            strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
+            policy: entry.name.to_owned(),
+            asked: terms.asked,
+            granted,
+            one_host: planner.as_ref().is_some_and(|planner| {
+                let strategy = planner.strategy();
+                strategy.needs_losses() || planner.looks_at_residents() || strategy.adapts()
+            }),
+            remarks,
+        };
+        let mut job = Job::new(request.clone(), grant, terms.dataset, catalog.len(), policy);
+        if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
+            snapshot.fits(request, catalog.len())?;
+            snapshot.put_into(&mut job, planner, catalog, &found)?;
+        }
+        let unfinished = planner.as_ref().map(run::Planner::unfinished).unwrap_or_default();
+        job.mind = planner.map(|planner| {
+            let adapts = planner.strategy().adapts();
+            Arc::new(Mind::new(planner, adapts))
+        });
+        job.packages_held = found.iter().map(|(number, _)| *number).collect();
+        job.source = place.and_then(Place::source);
+        if let Some(Place::Shelf(packaging)) = place {
+            job.press = Some(Arc::new(Press::new(packaging, &terms.name)));
+        }
+        job.restore_window(|id| catalog.size(id));
+        let mut residents = Vec::new();
+        job.policy.residents(&mut |id| residents.push(id));
+        let waiting = job.waiting();
+        Ok(Self { job, unfinished, residents, waiting })
+    }
+}
