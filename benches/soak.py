@@ -120,9 +120,7 @@ class Soak:
                     self.kill(trainer.pid, steady=steady)
                 if time.monotonic() >= end:
                     self.ask(trainer.pid)
-                    raise AssertionError(
-                        f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})"
-                    )
+                    raise AssertionError(f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})")
             assert trainer.returncode == 0, f"{scheme} failed (seed {self.seed}, cycle {self.figures.cycles})"
             self.figures.add(json.loads(trainer.stdout.read()))
         finally:

@@ -2,6 +2,10 @@
 
 Every sample becomes its hash, which is compared with the file's own. An epoch whose worker was killed begins
 over, as a trainer that restarts does. What it did stands in one JSON line at the end.
+
+It trains in a thread that is not the main one, where torch finds dead workers by looking for them every five
+seconds. In the main thread its handler of SIGCHLD raises wherever that happens to be: inside the loader's own
+queue it leaves a lock behind, and the loader waits for that lock for ever when it is dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +154,7 @@ def losses(ids: torch.Tensor, epoch: int) -> torch.Tensor:
 
 
 def main() -> None:
-    """Trains until the time is over, and says what it saw."""
+    """Trains, and says what it saw."""
     parser = argparse.ArgumentParser()
     parser.add_argument("place", type=Path)
     parser.add_argument("--scheme", choices=SCHEMES, required=True)
@@ -159,6 +164,12 @@ def main() -> None:
     arguments = parser.parse_args()
     # Whoever finds it stuck asks it and its workers where they are.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    with ThreadPoolExecutor(1) as thread:
+        json.dump(thread.submit(train, arguments).result(), sys.stdout)
+
+
+def train(arguments: argparse.Namespace) -> dict[str, int]:
+    """A training until the time is over; what it saw."""
     training = Training(arguments.place, arguments.scheme, arguments.seed, arguments.packages)
     end, epoch = time.monotonic() + arguments.seconds, 0
     print("going", flush=True)
@@ -168,7 +179,7 @@ def main() -> None:
     stats = training.dataset.stats()
     total = {name: stats["total"][name] for name in ("packed", "packages_lost", "rejected_scores")}
     training.dataset.close()
-    json.dump({**training.seen, **total}, sys.stdout)
+    return {**training.seen, **total}
 
 
 if __name__ == "__main__":
