@@ -2,7 +2,7 @@
 
 It stops answering and comes back, cuts answers short by seed, and answers in the store's place.
 
-Requests are taken apart at the end of their heads, which is enough for GET and HEAD; answers pass as bytes.
+Requests are taken apart at the ends of their heads and bodies; answers pass as bytes.
 One thread serves all connections.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -85,19 +86,22 @@ class Relay:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while not connection.cut:
                     head = await asking.readuntil(b"\r\n\r\n")
-                    first, _, rest = head.decode("latin-1").partition("\r\n")
+                    text = head.decode("latin-1")
+                    first = text.partition("\r\n")[0]
+                    length = re.search(r"\r\ncontent-length: *(\d+)", text, re.IGNORECASE)
+                    body = await asking.readexactly(int(length[1])) if length else b""
                     self.requests[first] += 1
                     self.kept_waiting += not self._passing.is_set()
                     self._count()
                     await self._passing.wait()
-                    instead = self._judge(rest) if self._judge else None
+                    instead = self._judge(text) if self._judge else None
                     if instead is not None:
                         answering.write(instead)
                         continue
                     # What happens to an answer is drawn from the seed, the request and how often it came.
                     draw = random.Random(f"{self._seed} {first} {self.requests[first]}").random()
                     connection.cuts = draw < self._cut and first.startswith("GET ")
-                    into.write(head)
+                    into.write(head + body)
                     await into.drain()
         finally:
             back.cancel()

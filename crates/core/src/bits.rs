@@ -36,6 +36,15 @@ impl Bits {
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
+
+    /// The ids in the set, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Id> + '_ {
+        (0..).zip(&self.0).flat_map(|(at, &word)| {
+            std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)))
+                .take_while(|left| *left != 0)
+                .map(move |left| at * 64 + left.trailing_zeros())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -52,5 +61,9 @@ mod tests {
             (bits.contains(0), bits.contains(129), bits.contains(1_000), bits.count()),
             (false, true, false, 1)
         );
+        for id in [63, 64, 5, 128] {
+            bits.insert(id);
+        }
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [5, 63, 64, 128, 129]);
     }
 }

@@ -40,7 +40,8 @@ pub struct Counters {
     pub pack_bytes_read: u64,
     /// Bytes that the packer wrote.
     pub pack_bytes_written: u64,
-    /// Servings whose sample the policy keeps but whose bytes were lost in a restart; inside `single`.
+    /// Servings whose sample the policy keeps but whose bytes were not there, because they were lost in a restart, found
+    /// no room or could not be read before; inside `single`.
     pub refill: u64,
     /// Slots that no reader asked for.
     pub abandoned: u64,

@@ -127,8 +127,14 @@ impl Schedule {
         self.packages = packages;
     }
 
-    /// A plan that another server had begun to carry out, with the states of the slots it had decided.
-    pub fn restored(plan: Arc<Plan>, samples: usize, states: impl Iterator<Item = State>) -> Self {
+    /// A plan that another server had begun to carry out, with the states of the slots it had decided, and how many of
+    /// its events its policy was `told`, if it was told that the plan begins.
+    pub fn restored(
+        plan: Arc<Plan>,
+        samples: usize,
+        states: impl Iterator<Item = State>,
+        told: Option<usize>,
+    ) -> Self {
         let mut schedule = Self::new(plan, samples);
         for (slot, state) in states.enumerate().take(schedule.states.len()) {
             schedule.states[slot] = state;
@@ -138,9 +144,7 @@ impl Schedule {
             }
         }
         schedule.restored = true;
-        schedule.told = schedule.frontier > 0;
-        let passed = |&&(slot, _): &&(u32, Event)| (slot as usize) < schedule.frontier;
-        schedule.event = schedule.plan.events().iter().take_while(passed).count();
+        (schedule.told, schedule.event) = (told.is_some(), told.unwrap_or_default());
         schedule
     }
 
@@ -151,9 +155,9 @@ impl Schedule {
         let plan = Arc::new(self.plan.recut(world));
         let samples = self.first.len();
         let decided = self.frontier.min(plan.len());
+        let (told, generation) = (self.told(), self.generation);
         let states = self.states.into_iter().take(decided);
-        let (event, told, generation) = (self.event, self.told, self.generation);
-        Self { event, told, generation, packages: self.packages, ..Self::restored(plan, samples, states) }
+        Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) }
     }
 
     /// What its policy is told of it before its first slot, and whether it was told.
@@ -176,6 +180,11 @@ impl Schedule {
     pub fn event(&self, number: usize, slot: usize) -> Option<Event> {
         let (at, event) = self.plan.events().get(number)?;
         (*at as usize <= slot).then_some(*event)
+    }
+
+    /// How many of its events its policy was told, if it was told that it begins.
+    pub fn told(&self) -> Option<usize> {
+        self.told.then_some(self.event)
     }
 
     /// The number of the event that comes next.

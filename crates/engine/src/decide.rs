@@ -26,7 +26,7 @@ impl State {
         let waits = job.waits_for(id);
         self.reconcile(serial, &evicted);
         for package in loads {
-            self.load(serial, step.epoch, package, fetch)?;
+            self.load(serial, step.epoch, package, fetch);
         }
         let present = self.object(dataset, id);
         // See the module's head: who else keeps or reads it shares it, what lingers of our own does not.

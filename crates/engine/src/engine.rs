@@ -1,7 +1,7 @@
 //! The engine's public face: sessions, datasets, batches, reports.
 //!
 //! One lock guards all bookkeeping. It is held for one batch's worth of it and never across I/O; making a
-//! plan, listing, reading and mapping happen outside. Readers that wait sleep on a signal of their own and
+//! plan or a job, listing and reading happen outside. Readers that wait sleep on a signal of their own and
 //! look up twice a second whether their client still lives.
 
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     /// There are reads to make.
     pub(crate) work: Condvar,
     /// Memory was freed.
-    room: Condvar,
+    pub(crate) room: Condvar,
     /// A plan was made, a rank has come, or something was reported.
     pub(crate) planned: Condvar,
     pub(crate) stopping: AtomicBool,

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use hotset_core::bytes::human;
 use hotset_core::schedule::Schedule;
-use hotset_core::{Error, Id, Result};
+use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
 use crate::packer;
-use crate::press::Place;
+use crate::press::{Place, Work};
 use crate::ready::{Ready, Terms};
 use crate::snapshot::Snapshot;
 use crate::state::State;
@@ -65,10 +65,10 @@ impl Engine {
                 return Ok(grant);
             }
             // Another job may have been opened or ended meanwhile, and left other memory.
-            if state.terms(request)?.granted == terms.granted {
+            if state.terms(request)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready);
-                packer::begin(&self.shared, &state, serial, None, unfinished);
+                packer::begin(&self.shared, &state, serial, unfinished);
                 return Ok(grant);
             }
         }
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
-    fn admit(&mut self, session: SessionId, ready: Ready) -> (u64, Vec<(u32, Vec<Id>)>) {
+    fn admit(&mut self, session: SessionId, ready: Ready) -> (u64, Option<Work>) {
         let Ready { mut job, unfinished, residents, waiting } = ready;
         tracing::info!(
             job = job.request.job,

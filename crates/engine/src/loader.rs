@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hotset_core::packages::Packages;
 use hotset_core::schedule::Schedule;
-use hotset_core::{Error, Id, Result};
+use hotset_core::{Error, Id};
 use hotset_store::package::{Package, Shelf};
 use hotset_store::{Catalog, ReadError, Store};
 
@@ -64,18 +64,18 @@ pub(crate) struct Loaded {
 impl State {
     /// A plan reads a package now: objects for those of it that the policy takes in. A server that catches up with
     /// what another has served reads nothing: what it needs of it is read when it is due.
-    pub(crate) fn load(&mut self, serial: u64, epoch: u64, package: u32, fetch: bool) -> Result<()> {
-        let Some(job) = self.jobs.get(&serial) else { return Ok(()) };
+    pub(crate) fn load(&mut self, serial: u64, epoch: u64, package: u32, fetch: bool) {
+        let Some(job) = self.jobs.get(&serial) else { return };
         let dataset = job.dataset;
-        let Some(schedule) = job.schedules.get(&epoch) else { return Ok(()) };
-        let Some(packages) = schedule.packages().cloned() else { return Ok(()) };
+        let Some(schedule) = job.schedules.get(&epoch) else { return };
+        let Some(packages) = schedule.packages().cloned() else { return };
         let members = packages.members(package).to_vec();
         let taken = |id: &Id| job.policy.contains(*id) && !job.kept.contains(*id);
         let coming: Vec<Id> = members.iter().copied().filter(taken).collect();
         let reads = (fetch || !schedule.is_restored()) && job.source.is_some();
         self.reconcile(serial, &members);
         if !reads {
-            return Ok(());
+            return;
         }
         let ticket = self.next_serial();
         let payer = Payer { job: serial, epoch: Some(epoch), other: false };
@@ -84,8 +84,8 @@ impl State {
             if self.object(dataset, id).is_some() {
                 continue;
             }
-            // Without room it is read when it is asked for.
-            let Some(key) = self.create(dataset, id, None)? else { break };
+            // Without room it is read when it is asked for; an error comes again then, and is told.
+            let Ok(Some(key)) = self.create(dataset, id, None) else { break };
             let waiters = Vec::new();
             let pending = Pending { ticket, payer, waiters, urgent: false, load: Some(ticket), cause: None };
             self.pending.insert(key, pending);
@@ -95,7 +95,6 @@ impl State {
             self.loads.insert(ticket, Load { job: serial, epoch, package, packages, objects });
             self.ahead.push_back((ticket, PACKAGE));
         }
-        Ok(())
     }
 
     /// Takes a package read off the queue, unless it was taken before.
@@ -171,12 +170,18 @@ impl State {
         }
     }
 
-    /// Reads a sample alone that its package did not bring.
-    fn read_alone(&mut self, key: u32) {
+    /// Reads a sample alone that its package or its neighbours did not bring. One that nobody asks for yet is let go of,
+    /// and read when its slot is due.
+    pub(crate) fn read_alone(&mut self, key: u32) {
         let Some(object) = self.objects.get_mut(key as usize) else { return };
         (object.fill, object.alone) = (Fill::Queued, true);
-        if !object.needed() {
-            self.settle(key);
+        if object.holds == 0 && object.leases == 0 {
+            let (dataset, id, current) = (object.dataset, object.id, object.current);
+            if current {
+                self.detach(dataset, id)
+            } else {
+                self.settle(key)
+            }
             return;
         }
         let urgent = self.pending.get(&key).is_some_and(|pending| !pending.waiters.is_empty());
@@ -196,7 +201,7 @@ impl LoadRead {
             From::Objects { catalog, store } => {
                 let members = self.load.packages.members(self.load.package);
                 let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
-                    return Ok(self.nothing(0, "nothing lies in it".into()));
+                    return Ok(self.nothing(0));
                 };
                 let targets = self.targets.iter_mut().map(|(id, _, target)| (*id, target.bytes()));
                 let bytes = catalog.read_together(&**store, (first, last), targets)?;
@@ -210,7 +215,9 @@ impl LoadRead {
     fn take_out(&mut self, bytes: &[u8], identity: &str) -> Loaded {
         let package = match Package::parse(bytes, identity, self.load.package) {
             Ok(package) => package,
-            Err(damage) => return self.nothing(bytes.len() as u64, damage.to_string()),
+            Err(damage) => {
+                return Loaded { damage: Some(damage.to_string()), ..self.nothing(bytes.len() as u64) };
+            }
         };
         let mut loaded = Loaded { brought: Vec::new(), bytes: bytes.len() as u64, damage: None };
         for (id, key, target) in &mut self.targets {
@@ -230,10 +237,28 @@ impl LoadRead {
         loaded
     }
 
-    /// What came of a package of no use.
-    pub(crate) fn nothing(&self, bytes: u64, damage: String) -> Loaded {
+    /// What came of a read that failed. A package that is not as it was written is of no use any more; one that the store
+    /// does not give now is used again in another epoch.
+    pub(crate) fn failed(&self, error: &ReadError) -> Loaded {
+        let spoilt = matches!(
+            error,
+            ReadError::Vanished | ReadError::Resized { .. } | ReadError::Short { .. } | ReadError::Modified
+        );
+        if !spoilt {
+            tracing::warn!(package = self.load.package, %error, "a package cannot be read: its samples are read alone");
+        }
+        Loaded { damage: spoilt.then(|| error.to_string()), ..self.nothing(0) }
+    }
+
+    /// None of its samples.
+    fn nothing(&self, bytes: u64) -> Loaded {
         let brought = self.targets.iter().map(|(id, key, _)| (*id, *key, false)).collect();
-        Loaded { brought, bytes, damage: Some(damage) }
+        Loaded { brought, bytes, damage: None }
+    }
+
+    /// The objects that wait for it.
+    pub(crate) fn objects(&self) -> Vec<u32> {
+        self.targets.iter().map(|(_, key, _)| *key).collect()
     }
 
     /// The package's number.

@@ -97,12 +97,7 @@ impl Mind {
     /// Takes a slice out of the inbox; how many reports it held.
     fn take_in(&self, planner: &mut Planner) -> usize {
         let mut inbox = self.inbox();
-        if let Some(epoch) = inbox.rewind.take() {
-            planner.rewind(epoch);
-        }
-        for package in std::mem::take(&mut inbox.lost) {
-            planner.lost(package);
-        }
+        let (rewind, lost) = (inbox.rewind.take(), std::mem::take(&mut inbox.lost));
         let from = inbox.taken;
         let until = (from + SLICE).min(inbox.reports.len());
         let slice: Vec<Report> = inbox.reports[from..until].to_vec();
@@ -110,7 +105,12 @@ impl Mind {
         if until == inbox.reports.len() {
             (inbox.reports, inbox.taken) = (Vec::new(), 0);
         }
+        // Requests put things in: they must not wait for what is made of them.
         drop(inbox);
+        if let Some(epoch) = rewind {
+            planner.rewind(epoch);
+        }
+        lost.into_iter().for_each(|package| planner.lost(package));
         if slice.is_empty() { 0 } else { planner.report(&slice) }
     }
 

@@ -10,48 +10,28 @@
 
 use std::sync::{Arc, PoisonError};
 
-use hotset_core::bits::Bits;
 use hotset_core::{Error, Id};
 use hotset_store::package::Draft;
 
 use crate::engine::Shared;
 use crate::mind::Mind;
-use crate::object::Fill;
-use crate::press::{Desk, Incoming, LOOK_UP, Press};
+use crate::press::{Desk, Incoming, LOOK_UP, Press, Work};
 use crate::reads;
-use crate::segment::View;
 use crate::state::State;
 
 /// Drafts whose samples are read at a time.
 const AT_A_TIME: usize = 2;
 
-/// Begins to pack what was chosen with the plan of `epoch`; without one, what a server before this had chosen: of its
-/// samples some have passed there, so all are asked for.
-pub(crate) fn begin(
-    shared: &Arc<Shared>,
-    state: &State,
-    serial: u64,
-    epoch: Option<u64>,
-    packing: Vec<(u32, Vec<Id>)>,
-) {
+/// Begins to pack what was chosen, and to remove what was discarded.
+pub(crate) fn begin(shared: &Arc<Shared>, state: &State, serial: u64, work: Option<Work>) {
     let Some(job) = state.jobs.get(&serial) else { return };
     let (Some(press), Some(mind)) = (job.press.clone(), job.mind.clone()) else { return };
-    let schedule = epoch.and_then(|epoch| job.schedules.get(&epoch));
-    if schedule.is_none() && epoch.is_some() {
-        return;
-    }
     let catalog = Arc::clone(&state.datasets[job.dataset as usize].catalog);
     let mut desk = press.desk();
-    let packing = if desk.failed.is_some() { Vec::new() } else { packing };
-    if packing.is_empty() && desk.discarded.is_empty() {
-        return;
-    }
-    let mut planned = Bits::new(catalog.len());
-    for &id in schedule.iter().flat_map(|schedule| schedule.plan().ids()) {
-        planned.insert(id);
-    }
-    for (number, ids) in packing {
-        desk.add(number, epoch.unwrap_or_default(), ids, &planned, catalog.len());
+    match work.filter(|_| desk.failed.is_none()) {
+        Some(work) => desk.add(work),
+        None if desk.discarded.is_empty() => return,
+        None => {}
     }
     if std::mem::replace(&mut desk.running, true) {
         return;
@@ -127,8 +107,13 @@ impl Packer {
                 let mut desk = self.press.desk();
                 desk.waiting = desk.waiting.saturating_sub(bytes);
                 drop(desk);
-                // From here on the view is not looked at: its lease ends.
-                self.shared.lock().passed(object);
+                // From here on the view is not looked at: its lease ends, and whoever waits for room may have it.
+                let mut state = self.shared.lock();
+                state.passed(object);
+                if state.cramped > 0 {
+                    self.shared.room.notify_all();
+                }
+                drop(state);
                 (id, put)
             }
             Incoming::Read { id, bytes: Ok(bytes) } => (id, self.put(id, &bytes)),
@@ -226,8 +211,9 @@ impl Packer {
         let ended = state.stopping || !state.jobs.contains_key(&self.serial);
         let under_way: Vec<u64> =
             state.jobs.get(&self.serial).map_or(Vec::new(), |job| job.schedules.keys().copied().collect());
-        drop(state);
+        // Before the state is let go of, so that no plan comes in between with sheets of its own.
         let mut desk = self.press.desk();
+        drop(state);
         if ended {
             desk.clear();
             return;
@@ -270,30 +256,13 @@ impl Packer {
         }
         let mut state = self.shared.lock();
         let Some(dataset) = state.jobs.get(&self.serial).map(|job| job.dataset) else { return };
-        let mut passing = Vec::new();
+        let mut desk = self.press.desk();
         for id in wanted {
-            let ready =
-                state.object(dataset, id).filter(|&key| state.objects[key as usize].fill == Fill::Ready);
-            match ready {
-                Some(key) => {
-                    let object = &mut state.objects[key as usize];
-                    object.leases += 1;
-                    let block = object.block;
-                    match state.arena.target(block, self.catalog.size(id)) {
-                        Some(target) => {
-                            passing.push(Incoming::Passing { id, object: key, view: View::leased(target) });
-                        }
-                        None => {
-                            state.passed(key);
-                            state.background.push_back((self.serial, id));
-                        }
-                    }
-                }
-                None => state.background.push_back((self.serial, id)),
+            if !state.pass_one(&mut desk, dataset, id, self.catalog.size(id)) {
+                state.background.push_back((self.serial, id));
             }
         }
+        drop(desk);
         reads::wake(&self.shared, &mut state);
-        drop(state);
-        self.press.desk().incoming.extend(passing);
     }
 }

@@ -14,6 +14,7 @@ use hotset_core::schedule::Schedule;
 
 use crate::engine::{Shared, pump};
 use crate::packer;
+use crate::press::Work;
 use crate::state::State;
 
 /// Makes the plan of `epoch`, which the job's `planning` says already, and puts it in.
@@ -48,6 +49,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     let made = planner.plan(epoch, world, &inputs, &sight);
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let notes = planner.strategy().notes();
+    let work = Work::new(Some(&made.plan), made.packing, samples);
 
     let mut state = shared.lock();
     schedule.set_generation(state.next_serial());
@@ -61,7 +63,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         dead.into_iter().for_each(|package| press.discard(package));
     }
     drop(planner);
-    packer::begin(shared, &state, serial, Some(epoch), made.packing);
+    packer::begin(shared, &state, serial, work);
     shared.planned.notify_all();
     state
 }

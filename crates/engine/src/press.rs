@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use hotset_core::bits::Bits;
 use hotset_core::packages::{Origin, Packages};
+use hotset_core::sampling::Plan;
 use hotset_core::{Error, Id, Result};
 use hotset_store::package::{Draft, Shelf};
 
 use crate::engine::Engine;
 use crate::loader::Source;
+use crate::object::Fill;
 use crate::segment::View;
 use crate::state::State;
 
@@ -93,6 +95,47 @@ pub(crate) struct Sheet {
     pub(crate) draft: Option<Draft>,
 }
 
+/// Packages that were chosen, made ready for the desk without a lock.
+pub(crate) struct Work {
+    sheet_of: Vec<u32>,
+    due: Bits,
+    coming: Bits,
+    sheets: BTreeMap<u32, Sheet>,
+}
+
+impl Work {
+    /// Packages of these numbers and ids. What `plan` serves passes; without a plan nothing does: a server before this
+    /// one had chosen them, and some of their samples have passed there.
+    pub(crate) fn new(plan: Option<&Plan>, packing: Vec<(u32, Vec<Id>)>, samples: usize) -> Option<Self> {
+        if packing.is_empty() {
+            return None;
+        }
+        let mut planned = Bits::new(samples);
+        for &id in plan.iter().flat_map(|plan| plan.ids()) {
+            planned.insert(id);
+        }
+        let mut work = Self {
+            sheet_of: vec![NONE; samples],
+            due: Bits::new(samples),
+            coming: Bits::new(samples),
+            sheets: BTreeMap::new(),
+        };
+        let epoch = plan.map_or(0, Plan::epoch);
+        for (number, ids) in packing {
+            let mut due = 0;
+            for &id in &ids {
+                work.sheet_of[id as usize] = number;
+                if planned.contains(id) {
+                    work.due.insert(id);
+                    due += 1;
+                }
+            }
+            work.sheets.insert(number, Sheet { epoch, ids, due, asked: false, draft: None });
+        }
+        Some(work)
+    }
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub(crate) struct Desk {
@@ -128,25 +171,24 @@ impl Desk {
         self.sheet(id).is_some() && !self.coming.contains(id)
     }
 
-    /// Puts a package to be on the desk. Those of its samples that are `planned` pass; with none of those it is ready to
-    /// be asked for.
-    pub(crate) fn add(&mut self, number: u32, epoch: u64, ids: Vec<Id>, planned: &Bits, samples: usize) {
+    /// Puts packages to be on the desk.
+    pub(crate) fn add(&mut self, mut work: Work) {
         if self.sheet_of.is_empty() {
-            self.sheet_of = vec![NONE; samples];
-            (self.due, self.coming) = (Bits::new(samples), Bits::new(samples));
-        }
-        let mut due = 0;
-        for &id in &ids {
-            self.sheet_of[id as usize] = number;
-            if planned.contains(id) {
-                self.due.insert(id);
-                due += 1;
+            // All of it at once: requests wait for the desk.
+            (self.sheet_of, self.due, self.coming) = (work.sheet_of, work.due, work.coming);
+        } else {
+            for (number, sheet) in &work.sheets {
+                for &id in &sheet.ids {
+                    self.sheet_of[id as usize] = *number;
+                    if work.due.contains(id) {
+                        self.due.insert(id);
+                    }
+                }
             }
         }
-        if due == 0 {
-            self.ready.insert(number);
-        }
-        self.sheets.insert(number, Sheet { epoch, ids, due, asked: false, draft: None });
+        let nothing_passes = work.sheets.iter().filter(|(_, sheet)| sheet.due == 0);
+        self.ready.extend(nothing_passes.map(|(number, _)| *number));
+        self.sheets.append(&mut work.sheets);
     }
 
     /// Takes a sheet off: it is complete, or given up.
@@ -250,26 +292,36 @@ impl State {
         }
         let mut any = false;
         for &(id, key) in objects {
-            if !desk.wants(id) {
-                continue;
+            if desk.wants(id) {
+                let size = self.datasets[self.objects[key as usize].dataset as usize].catalog.size(id);
+                any |= self.lend(&mut desk, key, id, size);
             }
-            let object = &mut self.objects[key as usize];
-            let size = self.datasets[object.dataset as usize].catalog.size(id);
-            // Memory of a batch's own goes with the batch, and a packer that falls behind holds no more than this.
-            if self.arena.is_spill(object.block.segment) || desk.waiting + size > MOST_WAITING {
-                continue;
-            }
-            let Some(target) = self.arena.target(object.block, size) else { continue };
-            object.leases += 1;
-            desk.waiting += size;
-            desk.coming.insert(id);
-            desk.incoming.push_back(Incoming::Passing { id, object: key, view: View::leased(target) });
-            any = true;
         }
         drop(desk);
         if any {
             press.bell.notify_all();
         }
+    }
+
+    /// Leaves a lease on a sample for the packer, if its bytes are at hand.
+    pub(crate) fn pass_one(&mut self, desk: &mut Desk, dataset: u32, id: Id, size: u64) -> bool {
+        let ready = self.object(dataset, id).filter(|&key| self.objects[key as usize].fill == Fill::Ready);
+        ready.is_some_and(|key| self.lend(desk, key, id, size))
+    }
+
+    /// Leaves a lease on an object that is whole. Memory of a batch's own goes with the batch, and a packer that falls
+    /// behind holds no more than so much.
+    fn lend(&mut self, desk: &mut Desk, key: u32, id: Id, size: u64) -> bool {
+        let object = &mut self.objects[key as usize];
+        if self.arena.is_spill(object.block.segment) || desk.waiting + size > MOST_WAITING {
+            return false;
+        }
+        let Some(target) = self.arena.target(object.block, size) else { return false };
+        object.leases += 1;
+        desk.waiting += size;
+        desk.coming.insert(id);
+        desk.incoming.push_back(Incoming::Passing { id, object: key, view: View::leased(target) });
+        true
     }
 
     /// Ends a lease that was left for a packer.

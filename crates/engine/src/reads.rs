@@ -4,8 +4,11 @@
 //! in the arena is never outlived by a read that writes to it. Reads that somebody waits for go first, then
 //! reads along plans, then what packers ask for, who get one turn in four. Queued reads that lie side by side in
 //! one object, up to a mebibyte, are made in one request. Threads start when there is work and end after a while
-//! without any. A read that fails in passing is tried again after a pause that doubles up to two seconds, a number of times: nobody below tries
-//! anything again, so this is the one budget there is. Whoever gives up waiting before hears the last cause.
+//! without any.
+//!
+//! A read that fails in passing is tried again after a pause that doubles up to two seconds and a half more, a number of
+//! times: nobody below tries anything again. What was to be read together and failed is then read one by one, each with a
+//! budget of its own. Whoever gives up waiting before hears the last cause.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -111,6 +114,9 @@ impl State {
     /// A read that was begun, and those that wait for bytes right beside it, in their order.
     fn neighbours(&mut self, key: u32, read: Read) -> Vec<Read> {
         let (dataset, catalog) = (self.objects[key as usize].dataset, Arc::clone(&read.catalog));
+        if self.objects[key as usize].alone {
+            return vec![read];
+        }
         let mut reads = VecDeque::from([read]);
         for up in [true, false] {
             loop {
@@ -123,8 +129,10 @@ impl State {
                     break;
                 }
                 let Some(object) = self.object(dataset, next) else { break };
-                // One that a package brings is not read here.
-                if self.pending.get(&object).is_none_or(|pending| pending.load.is_some()) {
+                // One that a package brings is not read here, nor one that failed together with others.
+                if self.pending.get(&object).is_none_or(|pending| pending.load.is_some())
+                    || self.objects[object as usize].alone
+                {
                     break;
                 }
                 let Some(read) = self.begin_read(object) else { break };
@@ -146,8 +154,9 @@ impl State {
     }
 
     /// Notes the end of a read, and wakes who waits for it.
-    fn complete(&mut self, read: &Read, requests: u64, took: Duration, result: Result<(), ReadError>) {
-        let Some(payer) = self.pending.get(&read.object).map(|pending| pending.payer) else { return };
+    fn complete(&mut self, read: &Read, requests: u64, took: Duration, result: Result<u64, ReadError>) {
+        let Some(pending) = self.pending.get(&read.object) else { return };
+        let (payer, waiters) = (pending.payer, pending.waiters.len() as u64);
         if let Some(job) = self.jobs.get_mut(&payer.job) {
             if let Some(epoch) = payer.epoch {
                 job.pace(epoch).read(1, took);
@@ -155,12 +164,13 @@ impl State {
             let counters = job.counters(payer.epoch);
             counters.storage_requests += requests;
             match &result {
-                Ok(()) => {
+                Ok(bytes) => {
                     counters.storage_reads += 1;
                     counters.other_reads += u64::from(payer.other);
-                    counters.storage_bytes += read.catalog.size(read.id);
+                    counters.storage_bytes += bytes;
                 }
-                Err(_) => counters.failed += 1,
+                // One that nobody waits for is read again when it is asked for.
+                Err(_) => counters.failed += waiters,
             }
         }
         let failed =
@@ -271,37 +281,40 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
         Task::Sample(mut read) => {
             let Read { object, id, catalog, store, target } = &mut read;
             let attempt = || catalog.with_location(*id, |location| store.read(location, target.bytes()));
-            let (requests, result) = repeat(shared, *id, Some(*object), attempt);
+            let (requests, result) = repeat(shared, *id, &[*object], attempt);
             let took = began.elapsed();
             let mut state = shared.lock();
-            state.complete(&read, requests, took, result);
+            let bytes = read.catalog.size(read.id);
+            state.complete(&read, requests, took, result.map(|()| bytes));
             state
         }
         Task::Neighbours(mut reads) => {
             let (requests, result) = together(shared, &mut reads);
             let took = began.elapsed();
-            if result.is_err() {
-                // One of them is to blame: each is read alone, and told of its own failure.
-                let mut state = shared.lock();
+            let mut state = shared.lock();
+            let Ok(extent) = result else {
+                // One of them is to blame: each is queued alone, and told of its own failure.
                 if let Some(first) = reads.first() {
                     state.count_requests(first.object, requests);
                 }
-                for read in reads {
-                    drop(state);
-                    state = carry_out(shared, Task::Sample(read));
-                }
+                reads.iter().for_each(|read| state.read_alone(read.object));
+                wake(shared, &mut state);
                 return state;
-            }
-            let mut state = shared.lock();
-            for (read, requests) in reads.iter().zip([requests].into_iter().chain(std::iter::repeat(0))) {
-                state.complete(read, requests, took / reads.len() as u32, Ok(()));
+            };
+            // What lies between them was read too, by the first.
+            let sizes: u64 = reads.iter().map(|read| read.catalog.size(read.id)).sum();
+            let (mut requests, mut between) = (requests, extent.saturating_sub(sizes));
+            for read in &reads {
+                let bytes = read.catalog.size(read.id) + std::mem::take(&mut between);
+                let took = took / reads.len() as u32;
+                state.complete(read, std::mem::take(&mut requests), took, Ok(bytes));
             }
             state
         }
         Task::Package(mut read) => {
             let number = read.number();
-            let (requests, result) = repeat(shared, number, None, || read.read());
-            let loaded = result.unwrap_or_else(|error| read.nothing(0, error.to_string()));
+            let (requests, result) = repeat(shared, number, &read.objects(), || read.read());
+            let loaded = result.unwrap_or_else(|error| read.failed(&error));
             let took = began.elapsed();
             let load = read.into_load();
             let mut state = shared.lock();
@@ -314,7 +327,7 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             let mut bytes = vec![0; usize::try_from(read.catalog.size(read.id)).unwrap_or_default()];
             let attempt =
                 || read.catalog.with_location(read.id, |location| read.store.read(location, &mut bytes));
-            let (requests, result) = repeat(shared, read.id, None, attempt);
+            let (requests, result) = repeat(shared, read.id, &[], attempt);
             let whole = result.is_ok();
             read.press.read(read.id, result.map(|()| bytes).map_err(|error| error.to_string()));
             let mut state = shared.lock();
@@ -324,23 +337,23 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
     }
 }
 
-/// Reads samples that lie side by side in one request.
-fn together(shared: &Shared, reads: &mut [Read]) -> (u64, Result<(), ReadError>) {
-    let [first, .., last] = reads else { return (0, Ok(())) };
+/// Reads samples that lie side by side in one request; how many bytes it brought.
+fn together(shared: &Shared, reads: &mut [Read]) -> (u64, Result<u64, ReadError>) {
+    let [first, .., last] = reads else { return (0, Ok(0)) };
     let (catalog, store) = (Arc::clone(&first.catalog), Arc::clone(&first.store));
-    let (ends, object) = ((first.id, last.id), first.object);
-    let (requests, result) = repeat(shared, ends.0, Some(object), || {
+    let ends = (first.id, last.id);
+    let objects: Vec<u32> = reads.iter().map(|read| read.object).collect();
+    repeat(shared, ends.0, &objects, || {
         let targets = reads.iter_mut().map(|read| (read.id, read.target.bytes()));
         catalog.read_together(&*store, ends, targets)
-    });
-    (requests, result.map(|_| ()))
+    })
 }
 
-/// Makes one read, with repetitions; how many requests it took. Whoever waits for `object` hears why.
+/// Makes one read, with repetitions; how many requests it took. Whoever waits for `objects` hears why.
 fn repeat<T>(
     shared: &Shared,
     number: u32,
-    object: Option<u32>,
+    objects: &[u32],
     mut attempt: impl FnMut() -> Result<T, ReadError>,
 ) -> (u64, Result<T, ReadError>) {
     let mut pause = PAUSE;
@@ -350,10 +363,11 @@ fn repeat<T>(
         match attempt() {
             Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
                 tracing::debug!(number, requests, %error, "a read failed and is tried again");
-                if let Some(object) = object
-                    && let Some(pending) = shared.lock().pending.get_mut(&object)
-                {
-                    pending.cause = Some(error.to_string());
+                let mut state = shared.lock();
+                for object in objects {
+                    if let Some(pending) = state.pending.get_mut(object) {
+                        pending.cause = Some(error.to_string());
+                    }
                 }
             }
             done => return (requests, done),
@@ -361,10 +375,10 @@ fn repeat<T>(
         if shared.stopping.load(Ordering::Relaxed) {
             return (requests, Err(ReadError::Transient("the server is stopping".into())));
         }
-        // Spread over half the pause, by id and anew for each attempt, so that reads that failed together do not
-        // return together.
+        // Longer by up to a half, by id and anew for each attempt, so that reads that failed together do not return
+        // together.
         let jitter = number.wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
-        std::thread::sleep(pause / 2 + pause / 2 * jitter / 256);
+        std::thread::sleep(pause + pause / 2 * jitter / 256);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

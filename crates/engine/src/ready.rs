@@ -14,7 +14,7 @@ use hotset_store::Catalog;
 use crate::config::{JobGrant, JobRequest};
 use crate::job::Job;
 use crate::mind::Mind;
-use crate::press::{Place, Press};
+use crate::press::{Place, Press, Work};
 use crate::snapshot::Snapshot;
 
 /// Policies that need nothing but to be asked.
@@ -94,11 +94,19 @@ pub(crate) struct Terms {
     pub(crate) granted: u64,
 }
 
+impl Terms {
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        self.granted == other.granted
+            && self.dataset == other.dataset
+            && Arc::ptr_eq(&self.catalog, &other.catalog)
+    }
+}
+
 /// A job that can be taken in.
 pub(crate) struct Ready {
     pub(crate) job: Job,
     /// What a server before this one was packing for it.
-    pub(crate) unfinished: Vec<(u32, Vec<Id>)>,
+    pub(crate) unfinished: Option<Work>,
     /// Whom it keeps.
     pub(crate) residents: Vec<Id>,
     /// Whom it waits for.
@@ -174,6 +182,7 @@ impl Ready {
             snapshot.put_into(&mut job, planner, catalog, &found)?;
         }
         let unfinished = planner.as_ref().map(run::Planner::unfinished).unwrap_or_default();
+        let unfinished = Work::new(None, unfinished, catalog.len());
         job.mind = planner.map(|planner| {
             let adapts = planner.strategy().adapts();
             Arc::new(Mind::new(planner, adapts))

@@ -68,7 +68,7 @@ impl Segment {
 /// Exclusive use of a run of bytes in a segment, until the read that fills it is over.
 ///
 /// Whoever makes one keeps its segment mapped and its block neither moved, freed nor leased until it is
-/// dropped; the engine does so by the object's state `Filling`.
+/// dropped; the engine does so by the object's state `Reading`.
 pub(crate) struct Target {
     at: *mut u8,
     length: usize,

@@ -50,6 +50,8 @@ pub struct ScheduleSnapshot {
     pub packages: Vec<u32>,
     /// One byte for each slot that was decided.
     pub states: Vec<u8>,
+    /// How many of its events its policy was told, if it was told that it begins.
+    pub told: Option<u64>,
 }
 
 impl Engine {
@@ -85,6 +87,7 @@ impl Engine {
                 package: taken.package,
                 packages: taken.packages.map(|packages| packages.living().collect()).unwrap_or_default(),
                 states: taken.states,
+                told: taken.told,
             })
             .collect();
         Ok(Some(Snapshot {
@@ -105,6 +108,7 @@ struct Taken {
     package: Option<u64>,
     packages: Option<Arc<Packages>>,
     states: Vec<u8>,
+    told: Option<u64>,
 }
 
 fn taken(schedule: &Schedule) -> Taken {
@@ -124,6 +128,7 @@ fn taken(schedule: &Schedule) -> Taken {
         package: begin.package,
         packages: schedule.packages().cloned(),
         states: (0..schedule.frontier()).map(state).collect(),
+        told: schedule.told().map(|events| events as u64),
     }
 }
 
@@ -236,7 +241,9 @@ impl Snapshot {
                 6 => Slot::Packed,
                 _ => Slot::Ahead,
             });
-            let mut schedule = Schedule::restored(Arc::new(plan), samples, states);
+            let told = saved.told.map(|events| usize::try_from(events).unwrap_or(usize::MAX));
+            let told = told.map(|events| events.min(plan.events().len()));
+            let mut schedule = Schedule::restored(Arc::new(plan), samples, states, told);
             for (&rank, _) in self.begun.iter().filter(|&(_, &begun)| begun >= epoch) {
                 if rank < world {
                     schedule.begin(rank, 0, &mut Vec::new());
@@ -252,6 +259,9 @@ impl ScheduleSnapshot {
     /// The packages as its plan saw them: without those that were completed since, in which some of the samples lie
     /// now that lay in others then.
     fn packages_of(&self, all: &Arc<Packages>, catalog: &Catalog, found: &[(u32, Vec<Id>)]) -> Arc<Packages> {
+        if self.packages.is_empty() {
+            return Arc::new(Packages::new(catalog.len()));
+        }
         let known: BTreeSet<u32> = self.packages.iter().copied().collect();
         if found.iter().all(|(number, _)| known.contains(number)) {
             return Arc::clone(all);

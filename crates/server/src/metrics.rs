@@ -174,9 +174,12 @@ static METRICS: &[Metric] = &[
     job("hotset_overdue_total", Counter, "plans made without waiting longer for a rank", |j| {
         total(j, |e| e.overdue)
     }),
-    job("hotset_refill_total", Counter, "servings of kept samples whose bytes a restart had lost", |j| {
-        total(j, |e| e.refill)
-    }),
+    job(
+        "hotset_refill_total",
+        Counter,
+        "servings of kept samples whose bytes were not there, after a restart for example",
+        |j| total(j, |e| e.refill),
+    ),
     job("hotset_abandoned_total", Counter, "slots that no reader asked for", |j| total(j, |e| e.abandoned)),
     job("hotset_spilled_total", Counter, "batches answered from memory of their own", |j| {
         total(j, |e| e.spilled)

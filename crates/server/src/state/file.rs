@@ -16,7 +16,7 @@ use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, 
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x04";
+const MARK: &[u8; 8] = b"hotset\0\x05";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -75,6 +75,7 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
         package: saved.package,
         packages: saved.packages.clone(),
         states: saved.states.clone(),
+        told: saved.told,
     };
     let planner = &snapshot.planner;
     JobState {
@@ -138,6 +139,7 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
         package: saved.package,
         packages: saved.packages,
         states: saved.states,
+        told: saved.told,
     };
     Ok(Snapshot {
         request,

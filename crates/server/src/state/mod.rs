@@ -100,6 +100,7 @@ impl States {
         let packaging = if engine.has_job(&request.job) { None } else { opening.packaging(engine)? };
         let keeper = self.keep(directory, &request.job, *lasting);
         let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        keeper.lasting = *lasting;
         if engine.has_job(&request.job) {
             return engine.open_job(session, opening.request, None);
         }
@@ -210,6 +211,8 @@ impl States {
         let Some(own) = self.keeper(job) else { return };
         // Under the keeper's lock, so that a job that is just being opened counts as open.
         let mut keeper = own.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where workers are still in it, it goes with the last of them.
+        keeper.lasting = false;
         if !engine.has_job(job) {
             keeper.drop_files();
             let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,8 +223,8 @@ impl States {
         }
     }
 
-    /// Drops the states of jobs whose names were made up for a process that has ended: of those the engine no
-    /// longer knows, or of all when the server's last trainer is gone.
+    /// Drops the states of jobs that were closed or whose names were made up for a process that has ended: of those the
+    /// engine no longer knows, or of all when the server's last trainer is gone.
     pub(crate) fn tidy(&self, engine: &Engine, all: bool) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|job, keeper| {

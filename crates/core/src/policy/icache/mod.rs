@@ -133,7 +133,7 @@ impl Icache {
     }
 
     fn in_buffer(&self) -> impl Iterator<Item = Id> + '_ {
-        (0..self.sizes.len() as Id).filter(|&id| self.is_buffered(id))
+        self.buffer.iter()
     }
 
     /// Makes the H region small enough that all fit together with `bytes` more.
