@@ -37,7 +37,7 @@ impl Case {
         let own = self.settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         asked.strategy_settings = own.collect();
         asked.packages = place.map(|place| place.to_str().unwrap().to_owned());
-        asked.package_bytes = 6_000;
+        asked.package_bytes = 5_000;
         asked
     }
 }
@@ -228,6 +228,41 @@ proptest! {
         let interrupted = train(&opened, &case, false, &losses);
         prop_assert_eq!(whole, interrupted);
     }
+}
+
+#[test]
+fn a_plan_that_goes_on_with_other_packages_reads_none_of_them() {
+    let (opened, _) = sharded(&sizes(), 60);
+    let case = Case { strategy: "iis", policy: "icache", prefetch: false, settings: &[] };
+    let first = start(&opened, &case, None, None);
+    let mut reader = Reader::new(&first, &opened);
+    let serve = |engine: &Engine, reader: &mut Reader<'_>, epoch: u64| {
+        between(engine, epoch);
+        let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+        for (at, batch) in plan.ids().chunks(BATCH).enumerate() {
+            let index = |&id: &Id| Index { epoch: Some(epoch), sample: id.into() }.into_raw();
+            let held = reader.get(&batch.iter().map(index).collect::<Vec<_>>()).unwrap();
+            reader.release(held);
+            report(engine, &(epoch, (at * BATCH + batch.len()) as u64, batch.to_vec()));
+        }
+        engine.end_epoch("job", epoch, 0, None).unwrap();
+        let found = engine.job_stats(None).remove(0).epochs.into_iter().find(|(of, _)| *of == epoch);
+        found.unwrap().1
+    };
+    assert!(serve(&first, &mut reader, 0).package_reads > 0);
+    between(&first, 1);
+    first.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
+    let mut snapshot = first.snapshot("job").unwrap().unwrap();
+
+    let asked = JobRequest { package_bytes: 3_500, ..case.request(&opened, None) };
+    snapshot.adapt_to(&asked).unwrap();
+    let second = engine();
+    let mut reader = Reader::new(&second, &opened);
+    let place = common::place(&opened, &asked);
+    second.restore_job(reader.session, asked, place, &snapshot).unwrap();
+    let old = serve(&second, &mut reader, 1);
+    assert_eq!((old.package_reads, old.packed), (0, 0), "numbers of its packages mean others now");
+    assert!(serve(&second, &mut reader, 2).package_reads > 0);
 }
 
 #[test]

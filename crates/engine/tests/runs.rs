@@ -132,3 +132,33 @@ fn runs_that_a_cache_has_no_room_for_are_off_and_said_so_where_they_would_be_of_
         assert_eq!(counters.packed > 0, policy == "icache" && remarks == 0, "{counters:?}");
     }
 }
+
+#[test]
+fn neighbours_are_counted_as_they_are_read_and_fail_each_alone() {
+    let (opened, store) = sharded(&sizes(), EACH);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    let asked = JobRequest { strategy: None, cache: "0".parse().unwrap(), ..request(&opened, "0", "lru") };
+    engine.open_job(reader.session, asked, None).unwrap();
+    let some = |from: u64| -> Vec<u64> {
+        (from..from + 50).map(|sample| Index { epoch: None, sample }.into_raw()).collect()
+    };
+    let held = reader.get(&some(100)).unwrap();
+    reader.release(held);
+    let counted = engine.job_stats(None).remove(0).unplanned;
+    assert_eq!((counted.storage_requests, counted.storage_reads, reads(&store)), (1, 50, 1));
+    assert_eq!(counted.storage_bytes, opened.catalog.extent(100, 149), "with what lies between them");
+
+    store.broken.lock().unwrap().push("shard-1".into());
+    let error = reader.get(&some(220)).err().unwrap();
+    assert_eq!((error.kind, error.sample.unwrap() / EACH as u64), (Kind::Changed, 1));
+    while engine.stats().reads_in_flight > 0 {
+        std::thread::yield_now();
+    }
+    // Once together, and then those that were still waited for.
+    assert!((3..=52).contains(&reads(&store)), "{}", reads(&store));
+    assert_eq!(engine.stats().occupied, 0, "nothing is left of it");
+    store.broken.lock().unwrap().clear();
+    let held = reader.get(&some(220)).unwrap();
+    reader.release(held);
+}
