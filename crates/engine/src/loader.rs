@@ -287,7 +287,7 @@ impl Job {
             place,
             packages: living(|_, _| 1),
             samples: living(|packages, package| packages.members(package).len() as u64),
-            bytes: living(|packages, package| packages.bytes(package)),
+            bytes: living(|packages, package| packages.extent(package)),
             packing: self.press.as_ref().map_or(0, |press| press.open()) as u64,
         })
     }

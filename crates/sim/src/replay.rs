@@ -172,7 +172,7 @@ impl<'a> Replay<'a> {
         if self.arrived.len() <= at {
             self.arrived.resize(at + 1, 0);
         }
-        self.arrived[at] = self.timeline.request(packages.bytes(package));
+        self.arrived[at] = self.timeline.request(packages.extent(package));
     }
 
     /// When the sample of a slot is there.

@@ -36,8 +36,10 @@ struct Package {
     members: Vec<Id>,
     /// How many samples were packed.
     packed: u32,
-    /// The bytes of all of them: what a read costs.
+    /// The bytes of all of them.
     bytes: u64,
+    /// The bytes that a read brings, with what lies between them.
+    extent: u64,
 }
 
 /// Which ids lie in which package.
@@ -60,6 +62,12 @@ impl Packages {
         number
     }
 
+    /// A package that lies in a larger object, where reading it brings `extent` bytes.
+    fn add_run(&mut self, ids: &[Id], sizes: &dyn Sizes, extent: u64) {
+        let number = self.add(ids, sizes);
+        self.packages[number as usize].extent = extent;
+    }
+
     /// Package `number`, of these ids, is complete. Copies of them that lie elsewhere are dead, so packages are
     /// placed in the order of their numbers where they share ids. Numbers in between are of packages that hold
     /// nobody.
@@ -79,7 +87,8 @@ impl Packages {
             self.packages[was as usize].members.retain(|&id| of[id as usize] == was);
         }
         let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
-        self.packages[number as usize] = Package { members: ids.to_vec(), packed: ids.len() as u32, bytes };
+        self.packages[number as usize] =
+            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes, extent: bytes };
     }
 
     /// The number after that of the last package.
@@ -115,9 +124,14 @@ impl Packages {
         self.packages.get(package as usize).map_or(0, |package| package.packed)
     }
 
-    /// The bytes that reading `package` costs, dead copies too.
+    /// The bytes of the samples that reading `package` brings, dead copies too.
     pub fn bytes(&self, package: u32) -> u64 {
         self.packages.get(package as usize).map_or(0, |package| package.bytes)
+    }
+
+    /// All bytes that reading `package` brings.
+    pub fn extent(&self, package: u32) -> u64 {
+        self.packages.get(package as usize).map_or(0, |package| package.extent)
     }
 
     /// The bytes of the largest package that is in use.

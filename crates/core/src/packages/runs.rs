@@ -21,9 +21,13 @@ pub fn runs(sizes: &dyn Sizes, least: u64, gap: impl Fn(Id) -> Option<u64>) -> P
             chain.push(id);
         }
         if !small || id + 1 == end || gap(id).is_none() {
-            cut(&chain, least, |id| sizes.size(id) + gap(id).unwrap_or_default()).iter().for_each(|run| {
-                packages.add(run, sizes);
-            });
+            let length = |id: Id| sizes.size(id) + gap(id).unwrap_or_default();
+            for run in cut(&chain, least, length) {
+                // What lies behind its last sample is not read.
+                let behind = run.last().and_then(|&last| gap(last)).unwrap_or_default();
+                let extent = run.iter().map(|&id| length(id)).sum::<u64>() - behind;
+                packages.add_run(&run, sizes, extent);
+            }
             chain.clear();
         }
     }
@@ -54,6 +58,7 @@ mod tests {
         let packages = runs(&sizes, 1_000, |_| Some(90));
         assert_eq!(packages.living().map(|run| packages.members(run).len()).collect::<Vec<_>>(), [10; 10]);
         assert_eq!(packages.largest(), 100, "only samples take room in a cache");
+        assert_eq!(packages.extent(3), 9 * 100 + 10);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Tally {
         self.counters.storage_reads += u64::from(packages.packed(package));
         self.counters.package_reads += 1;
         self.counters.package_bytes += packages.bytes(package);
-        self.counters.storage_bytes += packages.bytes(package);
+        self.counters.storage_bytes += packages.extent(package);
         self.counters.storage_requests += 1;
     }
 

@@ -255,7 +255,7 @@ impl Run {
         let mut bytes = 0;
         for package in self.loads.drain(..) {
             if let Some(all) = schedule.packages() {
-                bytes += all.bytes(package);
+                bytes += all.extent(package);
                 self.tally.package(all, package);
             }
         }
