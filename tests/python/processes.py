@@ -15,7 +15,7 @@ from typing import Any
 TRAINER = Path(__file__).with_name("trainer.py")
 
 
-def until(what: str, true: Callable[[], bool], seconds: float = 15.0) -> None:
+def until(what: str, true: Callable[[], bool], seconds: float = 120.0) -> None:
     """Waits until `true()`; fails with `what` if it does not come about."""
     end = time.monotonic() + seconds
     while not true():
@@ -77,7 +77,7 @@ class Server:
         """Ends it as a user would."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(15) in (0, -signal.SIGKILL)
+        assert self.process.wait(120) in (0, -signal.SIGKILL)
 
 
 class Trainer:
