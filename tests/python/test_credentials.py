@@ -1,8 +1,8 @@
 """Credentials that expire and are renewed: the store asks for new ones, and reads go on.
 
-A service of the test's own hands out credentials that live for minutes, as container and pod identities do, so
-that a client asks again and again. How long they really live is counted in asks, which no stall of the machine
-adds to. A gate in front of a real S3 server refuses those whose time is over; the S3 server checks every
+A service of the test's own hands out credentials that live for minutes, as container and pod identities do,
+so that a client asks again and again. How long they really live is counted in asks, to which no stall of the
+machine adds. A gate in front of a real S3 server refuses those whose time is over; the S3 server checks every
 signature.
 """
 
