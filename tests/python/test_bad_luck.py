@@ -26,6 +26,8 @@ from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files, planned
 
 WAIT = 120.0
+LONG = ("--batch", "1", "--pause", "0.3")
+"""Makes a training last, so that it is in its first epoch when it is ended, however late that is."""
 
 
 def vanish(path: Path) -> None:
@@ -291,7 +293,7 @@ def test_data_that_changed_while_the_server_was_away_is_said(
 
 def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
+    trainer = Trainer(tmp_path / "tree", *LONG)
     trainer.until_going()
     assert naming(str(runtime))
     os.killpg(trainer.process.pid, signal.SIGINT)
@@ -305,7 +307,7 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
 
 def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
+    trainer = Trainer(tmp_path / "tree", *LONG)
     server = trainer.until_going()["server"]
     assert alive(server)
     trainer.process.kill()

@@ -25,6 +25,7 @@ from trees import digest, equal_files, planned
 SAMPLES, BATCH, KILLS = 480, 16, 50
 QUIET = 2
 """Epochs without a kill at the end, whose counts are compared."""
+WAIT = 120.0
 
 
 def _private_servers() -> list[int]:
@@ -161,27 +162,27 @@ def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(
 
 
 def _begin(client: hotset.Client, place: Path, job: str) -> None:
-    dataset = client.open_dataset(str(place), layout="files", wait=10)["dataset"]
+    dataset = client.open_dataset(str(place), layout="files", wait=WAIT)["dataset"]
     asked: dict[str, Any] = {"cache": "20%", "strategy": "uniform", "policy": "", "seed": 0, "prefetch": True}
-    client.open_job(job, dataset, pad=False, lasting=True, wait=10, **asked)
-    client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=10)
+    client.open_job(job, dataset, pad=False, lasting=True, wait=WAIT, **asked)
+    client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=WAIT)
 
 
 def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Callable[..., Server]) -> None:
     place = equal_files(tmp_path / "tree", 20, 100)
     state = tmp_path / "state"
     server = serve("outside.sock", "--state", str(state))
-    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
     _begin(client, place, "scored")
-    report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": 10}
+    report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": WAIT}
     assert client.report("scored", 0, **report) == (2, 0)
     client.close()
     server.kill()
 
     server = serve("again.sock", "--state", str(state))
-    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
     _begin(client, place, "scored")
-    (stats,) = json.loads(client.stats("scored", wait=10))["jobs"]
+    (stats,) = json.loads(client.stats("scored", wait=WAIT))["jobs"]
     assert [each["reported"] for each in stats["epochs"] if each["epoch"] == 0] == [2]
     client.close()
 
@@ -203,7 +204,7 @@ def test_a_damaged_state_is_set_aside_and_the_job_starts_anew(
     state = tmp_path / "state"
     for attempt in range(2):
         server = serve(f"{attempt}.sock", "--state", str(state))
-        client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+        client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
         _begin(client, place, "named")
         (line,) = (each for each in listed(state) if not each["damage"])
         assert (line["job"], line["samples"], line["epoch"]) == ("named", 20, 0)
