@@ -65,8 +65,8 @@ class Figures:
 class Soak:
     """One soak, below a folder of its own."""
 
-    def __init__(self, place: Path, seed: int) -> None:
-        self.place, self.seed = place, seed
+    def __init__(self, place: Path, seed: int, epochs: int) -> None:
+        self.place, self.seed, self.epochs = place, seed, epochs
         self.draw = random.Random(seed)
         self.figures = Figures()
         self.data = files(place / "data", seed)
@@ -101,6 +101,7 @@ class Soak:
         number = self.draw.randrange(1 << 30)
         command = [sys.executable, str(TRAINER), str(self.data), "--scheme", scheme, "--seed", str(number)]
         command += ["--seconds", str(seconds), "--packages", str(self.place / "packages")]
+        command += ["--epochs", str(self.epochs)]
         end = time.monotonic() + seconds + STUCK
         trainer = subprocess.Popen(
             command,
@@ -113,11 +114,12 @@ class Soak:
         assert trainer.stdout is not None
         try:
             assert trainer.stdout.readline() == "going\n", f"{scheme}: the training did not begin"
-            killing = time.monotonic() + seconds
+            killing, killed = time.monotonic() + seconds, False
             while trainer.poll() is None:
                 time.sleep(self.draw.uniform(*PAUSE))
-                if time.monotonic() < killing:
-                    self.kill(trainer.pid, steady=steady)
+                # One at least: where all is slow, there may be nobody to kill before the time is over.
+                if time.monotonic() < killing or not killed:
+                    killed |= self.kill(trainer.pid, steady=steady)
                 if time.monotonic() >= end:
                     self.ask(trainer.pid)
                     raise AssertionError(f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})")
@@ -136,19 +138,20 @@ class Soak:
             os.kill(process, signal.SIGUSR1)
             time.sleep(1)
 
-    def kill(self, trainer: int, *, steady: bool) -> None:
-        """Kills a worker of the training, or the server that watches it."""
+    def kill(self, trainer: int, *, steady: bool) -> bool:
+        """Kills a worker of the training, or the server that watches it; whether there was one."""
         victims = workers_of(trainer) if steady else watchers_of(trainer)
         if not victims:
-            return
+            return False
         try:
             os.kill(self.draw.choice(victims), signal.SIGKILL)
         except ProcessLookupError:
-            return
+            return False
         if steady:
             self.figures.killed_workers += 1
         else:
             self.figures.killed_servers += 1
+        return True
 
     def look_after(self) -> None:
         """Nothing is left of a training that has ended; how much memory the server has."""
@@ -191,10 +194,10 @@ class Soak:
         print("\n".join(lines[-200:]), file=sys.stderr)
 
 
-def soak(seconds: float, seed: int, each: float) -> Figures:
+def soak(seconds: float, seed: int, each: float, epochs: int) -> Figures:
     """Whole rounds over all strategies until the time is over, at least one."""
     with tempfile.TemporaryDirectory(prefix="hs-soak-") as folder:
-        going = Soak(Path(folder), seed)
+        going = Soak(Path(folder), seed, epochs)
         end = time.monotonic() + seconds
         try:
             while True:
@@ -286,10 +289,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=float, default=12.0, help="seconds of one training")
+    parser.add_argument("--epochs", type=int, default=0, help="epochs of one training at least")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
     arguments = parser.parse_args()
     began = time.monotonic()
-    figures = soak(arguments.minutes * 60, arguments.seed, arguments.each)
+    figures = soak(arguments.minutes * 60, arguments.seed, arguments.each, arguments.epochs)
     print(f"soaked for {(time.monotonic() - began) / 60:.1f} minutes, seed {arguments.seed}: nothing amiss")
     print("\n".join(figures.lines()))
     if arguments.json:

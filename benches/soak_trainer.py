@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--scheme", choices=SCHEMES, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--epochs", type=int, default=0, help="at least as many, whatever the time")
     parser.add_argument("--packages", type=Path, required=True)
     arguments = parser.parse_args()
     # Whoever finds it stuck asks it and its workers where they are.
@@ -169,11 +170,11 @@ def main() -> None:
 
 
 def train(arguments: argparse.Namespace) -> dict[str, int]:
-    """A training until the time is over; what it saw."""
+    """A training until the time is over and it has trained enough; what it saw."""
     training = Training(arguments.place, arguments.scheme, arguments.seed, arguments.packages)
     end, epoch = time.monotonic() + arguments.seconds, 0
     print("going", flush=True)
-    while time.monotonic() < end:
+    while time.monotonic() < end or epoch < arguments.epochs:
         training.epoch(epoch)
         epoch += 1
     stats = training.dataset.stats()

@@ -7,13 +7,10 @@ import email.utils
 import hmac
 import http.client
 import shutil
-import socket
-import subprocess
-import tempfile
 import urllib.parse
 from pathlib import Path
 
-from processes import until
+from processes import StoreServer, free_port
 
 ACCOUNT = "hotset"
 KEY = base64.b64encode(b"a key of the tests, and of nobody else").decode()
@@ -21,20 +18,17 @@ PROGRAM = Path(__file__).parents[2] / ".cache/azurite/node_modules/.bin/azurite-
 MISSING = f"Azurite is not installed: `make azurite` needs npm and puts it at {PROGRAM}"
 
 
-class Azurite:
+class Azurite(StoreServer):
     """A container of its own server."""
 
     name = "data"
 
     def __init__(self) -> None:
-        self._top = Path(tempfile.mkdtemp(prefix="hs-az-"))
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            self.port = int(held.getsockname()[1])
-        self._log = (self._top / "log").open("wb")
+        super().__init__("hs-az-")
+        self.port = free_port()
         node = shutil.which("node")
         assert node, "`node` is missing, and Azurite is there"
-        self.process = subprocess.Popen(
+        self._start(
             [
                 node,
                 str(PROGRAM.resolve()),
@@ -44,14 +38,9 @@ class Azurite:
                 "--blobHost=127.0.0.1",
                 f"--blobPort={self.port}",
             ],
-            cwd=self._top,
-            env={"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}", "PATH": "/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
+            self._made,
+            {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}", "PATH": "/usr/bin:/bin"},
         )
-        until(f"the container is there; see {self._top}/log", self._made, 60.0)
 
     @property
     def options(self) -> dict[str, str]:
@@ -71,19 +60,8 @@ class Azurite:
         status, answer = self._request(f"/{self.name}/{key}", {"x-ms-blob-type": "BlockBlob"}, data)
         assert status == 201, (status, answer)
 
-    def stop(self) -> None:
-        """Ends the server at once: nothing of it is kept."""
-        self.process.kill()
-        self.process.wait()
-        self._log.close()
-        shutil.rmtree(self._top)
-
     def _made(self) -> bool:
-        assert self.process.poll() is None, (self._top / "log").read_text()[-2000:]
-        try:
-            status, answer = self._request(f"/{self.name}?restype=container", {})
-        except OSError:
-            return False
+        status, answer = self._request(f"/{self.name}?restype=container", {})
         assert status in (201, 500, 503), answer
         return status == 201
 
@@ -104,7 +82,7 @@ class Azurite:
         signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), signed.encode(), "sha256")).decode()
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{signature}"
         query = f"?{address.query}" if address.query else ""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("PUT", f"/{ACCOUNT}{urllib.parse.quote(address.path)}{query}", body, headers)
             answer = connection.getresponse()

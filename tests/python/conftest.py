@@ -12,8 +12,9 @@ import pytest
 from processes import Server, naming, until
 
 _CLEARED = (
-    *("HOTSET", "HOTSET_SERVER", "HOTSET_RUN"),
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("HOTSET", "HOTSET_SERVER", "HOTSET_RUN", "HOTSET_RECORD", "HOTSET_LOG"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHELASTIC_RUN_ID",
 )
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 TRAINER = Path(__file__).with_name("trainer.py")
 
 
-def until(what: str, true: Callable[[], bool], seconds: float = 15.0) -> None:
+def until(what: str, true: Callable[[], bool], seconds: float = 120.0) -> None:
     """Waits until `true()`; fails with `what` if it does not come about."""
     end = time.monotonic() + seconds
     while not true():
@@ -77,7 +82,68 @@ class Server:
         """Ends it as a user would."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(15) in (0, -signal.SIGKILL)
+        assert self.process.wait(120) in (0, -signal.SIGKILL)
+
+
+class StoreServer:
+    """The server of a store, in a folder of its own, ended by its own id."""
+
+    def __init__(self, prefix: str) -> None:
+        self._top = Path(tempfile.mkdtemp(prefix=prefix))
+
+    def _start(
+        self,
+        command: Sequence[str],
+        answers: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts it in its folder and waits until it `answers`, which may fail as connections do."""
+        log = self._top / "log"
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self._top,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+        def answered() -> bool:
+            assert self.process.poll() is None, log.read_text()[-2000:]
+            with contextlib.suppress(OSError):
+                return answers()
+            return False
+
+        until(f"the store answers; see {log}", answered)
+
+    def stop(self) -> None:
+        """Ends it at once: nothing of it is kept."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self._top)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nobody has.
+
+    Not of those that the kernel gives to connections: one might be taken again before somebody listens on it.
+    """
+    draw = random.SystemRandom()
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(ports) < count:
+            probe, port = held.enter_context(socket.socket()), draw.randrange(20_000, 32_000)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
+
+
+def free_port() -> int:
+    """One of them."""
+    return free_ports(1)[0]
 
 
 class Trainer:
@@ -113,12 +179,12 @@ class Trainer:
         until(
             "the trainer trains",
             lambda: len(self.said()) > 5 or self.process.poll() is not None,
-            60.0,
+            300.0,
         )
         assert self.process.poll() is None, self.complained()
         return self.said()[0]
 
-    def ended(self, seconds: float = 120.0) -> list[dict[str, Any]]:
+    def ended(self, seconds: float = 600.0) -> list[dict[str, Any]]:
         """Waits until it ends well; all its lines."""
         assert self.process.wait(seconds) == 0, self.complained()
         return self.said()

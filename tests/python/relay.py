@@ -40,7 +40,7 @@ class Relay:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(10), "the relay does not start"
+        assert started.wait(120), "the relay does not start"
 
     def stall(self, after: int = 0) -> None:
         """When it has taken `after` more requests: connections are taken, and nothing is answered on any."""
@@ -56,7 +56,7 @@ class Relay:
     def stop(self) -> None:
         """Closes all connections and ends the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         assert not self._thread.is_alive(), "the relay does not end"
 
     def _run(self, started: threading.Event) -> None:

@@ -8,10 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,7 +25,9 @@ from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files, planned
 
-WAIT = 30.0
+WAIT = 120.0
+LONG = ("--batch", "1", "--pause", "0.3")
+"""Makes a training last, so that it is in its first epoch when it is ended, however late that is."""
 
 
 def vanish(path: Path) -> None:
@@ -67,11 +68,11 @@ def test_a_file_that_changed_after_listing_is_named(tmp_path: Path, change: Call
 
 def test_a_store_that_fails_for_good_is_unavailable_and_names_the_sample(tmp_path: Path) -> None:
     place = equal_files(tmp_path / "tree", 3, 10)
-    dataset = hotset.Dataset(place, wait=2.0, storage_options={"fault.rate": "1", "fault.seed": "1"})
-    began = time.monotonic()
+    # The server is there already: starting one may take longer than this one waits.
+    assert hotset.Dataset(place)[1]
+    dataset = hotset.Dataset(place, wait=3.0, storage_options={"fault.rate": "1", "fault.seed": "1"})
     with pytest.raises(hotset.UnavailableError, match=r"sample 1 \(`000/000001\.bin`\)"):
         dataset[1]
-    assert time.monotonic() - began < 15.0
 
 
 def test_a_lock_whose_holder_was_killed_holds_nobody_up(tmp_path: Path, runtime: Path) -> None:
@@ -79,7 +80,7 @@ def test_a_lock_whose_holder_was_killed_holds_nobody_up(tmp_path: Path, runtime:
         "import fcntl, os, sys, time\n"
         "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\n"
         "print('held', flush=True)\n"
-        "time.sleep(60)"
+        "time.sleep(3600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(runtime)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
@@ -142,15 +143,15 @@ def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) ->
                 kept.append((batch[0], content(f"{indices[0] & SAMPLE_MASK:06d}.bin", 65536)))
             del batch
         assert all(view == expected for view, expected in kept)
-    stats = hotset.Dataset(place).stats()["server"]
-    assert stats["leases"] == len(kept)
+    after = hotset.Dataset(place)
+    # What was let go of is told over another connection than this one.
+    until("only what is kept is leased", lambda: after.stats()["server"]["leases"] == len(kept))
     client.close()
     # Closing ends calls, not the promise.
     assert all(view == expected for view, expected in kept)
     with pytest.raises(TypeError):
         kept[0][0][0] = 1
     kept.clear()
-    after = hotset.Dataset(place)
     until("all leases are back", lambda: after.stats()["server"]["leases"] == 0)
 
 
@@ -158,7 +159,7 @@ def hold(dataset: hotset.Dataset, held: Any) -> None:
     """Takes a batch and never lets go."""
     batch = dataset.source.batch([0, 1, 2])
     held.set()
-    time.sleep(600)
+    time.sleep(3600)
     del batch
 
 
@@ -170,8 +171,8 @@ def test_the_leases_of_a_killed_worker_come_back(tmp_path: Path, method: str) ->
     held = context.Event()
     worker = context.Process(target=hold, args=(dataset, held))  # type: ignore[attr-defined]
     worker.start()
-    assert held.wait(60)
-    assert dataset.stats()["server"]["leases"] == 1
+    assert held.wait(WAIT)
+    until("only its lease is left", lambda: dataset.stats()["server"]["leases"] == 1)
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()
     until("its lease is back", lambda: dataset.stats()["server"]["leases"] == 0)
@@ -240,11 +241,20 @@ def test_a_server_that_comes_back_in_time_is_gone_on_with(
     sampler = hotset.Sampler(train)
     server_pid = server.process.pid
 
-    def crash() -> None:
-        server.kill()
-        threading.Timer(1.0, server.start).start()
+    with ThreadPoolExecutor(1) as thread:
+        starting: list[Future[None]] = []
 
-    served = epoch_with(train, sampler, 0, 2, 5, crash)
+        def crash() -> None:
+            server.kill()
+            starting.append(thread.submit(late))
+
+        def late() -> None:
+            # Long enough for workers to find nobody; nothing goes wrong if they do not.
+            time.sleep(1.0)
+            server.start()
+
+        served = epoch_with(train, sampler, 0, 2, 5, crash)
+        starting[0].result()
     assert [number for *_, number in served] == planned(300, 0)
     assert {number: (found, label) for found, label, number in served} == truth
     assert train.stats()["server"]["pid"] == server.process.pid != server_pid
@@ -255,13 +265,13 @@ def test_a_server_that_stays_away_is_an_error_after_wait(
 ) -> None:
     server = serve()
     monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
-    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), wait=2.0)
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), wait=5.0)
     assert dataset[0]
     server.kill()
     began = time.monotonic()
-    with pytest.raises(hotset.UnavailableError, match=rf"{server.socket}`.*2 s.*wait="):
+    with pytest.raises(hotset.UnavailableError, match=rf"{server.socket}`.*5 s.*wait="):
         dataset[1]
-    assert 1.5 < time.monotonic() - began < 10.0
+    assert time.monotonic() - began > 4.5
     with pytest.raises(hotset.UnavailableError, match="wait="):
         list(DataLoader(dataset, batch_size=2, num_workers=1))
 
@@ -283,13 +293,13 @@ def test_data_that_changed_while_the_server_was_away_is_said(
 
 def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
+    trainer = Trainer(tmp_path / "tree", *LONG)
     trainer.until_going()
     assert naming(str(runtime))
     os.killpg(trainer.process.pid, signal.SIGINT)
     # Python dies of the signal itself, which a shell shows as 130.
-    assert trainer.process.wait(30) in (-signal.SIGINT, 130)
-    until_gone(trainer.process.pid, str(runtime), 20.0)
+    assert trainer.process.wait(WAIT) in (-signal.SIGINT, 130)
+    until_gone(trainer.process.pid, str(runtime), WAIT)
     assert trainer.complained().count("Traceback") <= 1, trainer.complained()
     assert "KeyboardInterrupt" in trainer.complained()
     assert "hotset." not in trainer.complained().replace("hotset.server", ""), trainer.complained()
@@ -297,14 +307,14 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
 
 def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Path) -> None:
     labelled_files(tmp_path / "tree", 200, largest=500)
-    trainer = Trainer(tmp_path / "tree", "--pause", "0.3")
+    trainer = Trainer(tmp_path / "tree", *LONG)
     server = trainer.until_going()["server"]
     assert alive(server)
     trainer.process.kill()
     trainer.process.wait()
-    until("the server goes", lambda: not alive(server), 15.0)
+    until("the server goes", lambda: not alive(server), WAIT)
     # The workers notice by themselves; none may bring the server back.
-    until_gone(trainer.process.pid, str(runtime), 30.0)
+    until_gone(trainer.process.pid, str(runtime), WAIT)
 
 
 def test_ctrl_c_does_not_end_a_private_server(tmp_path: Path) -> None:

@@ -158,10 +158,12 @@ def test_tar_shards_are_right_whatever_fails_stalls_is_cut_or_swapped(
             assert {number: (*found, label) for found, label, number in epoch} == shards
             assert len(epoch) == len(shards)
         assert relay.cuts > 0
-        failed, reads, requests = counted(train)
+        failed, reads, _ = counted(train)
         assert failed >= max(told, 1)
-        # Neighbours come in one request, and repetitions add some: neither bounds the other.
-        assert min(requests, reads) > 0
+        # Neighbours come in one request, and repetitions add some: requests and reads bound each other in no
+        # way. What a cache of a twentieth did not hold was read, each time.
+        single = sum(int(epoch["single"]) for epoch in train.stats()["epochs"])
+        assert reads >= single > len(shards)
     finally:
         relay.stop()
 
@@ -178,7 +180,7 @@ def test_objects_that_are_overwritten_and_put_back_meanwhile_are_told_and_never_
         bucket.url(prefix), decode=bytes, cache=0, with_ids=True, storage_options=bucket.options
     )
     over = threading.Event()
-    turned = []
+    turned: list[int] = []
 
     def turn() -> None:
         draw = random.Random(seed)

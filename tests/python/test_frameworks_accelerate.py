@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import hotset.accelerate
 import pytest
 import torch
 from accelerate import Accelerator
+from processes import free_port
 from torch.utils.data import DataLoader
 from trees import equal_files, planned
 
@@ -27,12 +27,9 @@ ACCELERATED = Path(__file__).with_name("accelerated.py")
 def launched(out: Path, place: Path, how: str) -> list[list[dict[str, Any]]]:
     """The lines of two processes that trained."""
     out.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-        *("--master-addr", "127.0.0.1", "--master-port", port),
+        *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
         *(str(ACCELERATED), str(out), str(place), how),
     ]
     done = subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from processes import free_port
 from trees import content
 
 ROOT = Path(__file__).parents[2]
@@ -37,11 +37,8 @@ def example(name: str, *arguments: str | Path, processes: int = 1) -> str:
     """Runs an example, by torchrun if there are several processes; what it printed."""
     command = [sys.executable]
     if processes > 1:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
         command += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-        command += ["--master-addr", "127.0.0.1", "--master-port", port]
+        command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     command += [str(EXAMPLES / name), *map(str, arguments)]
     if processes > 1 or ("--devices", "2") in pairwise(command):
         # CPython 3.11 may hang in a child that is forked while a thread of the process group enters Python.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -17,13 +18,14 @@ from typing import Any
 
 import hotset
 import pytest
-from processes import Server
+from processes import Server, alive, until
 from torch.utils.data import DataLoader
 from trees import digest, equal_files, planned
 
 SAMPLES, BATCH, KILLS = 480, 16, 50
 QUIET = 2
 """Epochs without a kill at the end, whose counts are compared."""
+WAIT = 120.0
 
 
 def _private_servers() -> list[int]:
@@ -42,22 +44,55 @@ def _private_servers() -> list[int]:
 
 
 class _Killer:
-    """Kills the private server at seeded random moments while it is `on`."""
+    """Kills the private server once as many batches have arrived since the last kill as the seed says.
 
-    def __init__(self, seed: int) -> None:
+    Never sooner: a call is made a dozen times, and on a slow machine kills by the clock would end every one.
+    """
+
+    def __init__(self, runtime: Path, seed: int) -> None:
+        self._runtime = runtime
         self.kills = 0
+        self.batches = 0
+        """How many have arrived."""
         self._draw = random.Random(seed)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        while self.kills < KILLS and not self._done.wait(self._draw.uniform(0.02, 0.4)):
-            # Nobody may be there: it was killed just now and is being started. The dataset is not asked,
-            # since a thread that logs while workers are forked leaves them a locked log.
+        while self.kills < KILLS:
+            wanted = self.batches + self._draw.randint(1, 12)
+            while self.batches < wanted:
+                if self._done.wait(0.002):
+                    return
+            # Workers are a few batches ahead: anywhere in what they ask for next.
+            self._done.wait(self._draw.uniform(0.0, 0.03))
+            while not self._killed():
+                if self._done.wait(0.002):
+                    return
+            self.kills += 1
+
+    def _killed(self) -> bool:
+        """Whether one was there to be killed.
+
+        None while one is being started, which is under the directory's lock: whoever starts a server takes
+        its end for a server that cannot run. The dataset is not asked which it is, since a thread that logs
+        while workers are forked leaves them a locked log.
+        """
+        held = os.open(self._runtime, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for pid in _private_servers():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                    self.kills += 1
+                    until("it is gone", lambda pid=pid: not alive(pid))  # type: ignore[misc]
+                    return True
+            return False
+        except BlockingIOError:
+            return False
+        finally:
+            # Said, since a worker that is forked meanwhile has the open directory too.
+            fcntl.flock(held, fcntl.LOCK_UN)
+            os.close(held)
 
     def __enter__(self) -> _Killer:
         self._thread.start()
@@ -68,9 +103,16 @@ class _Killer:
         self._thread.join()
 
 
-def _epoch(loader: DataLoader[Any], sampler: hotset.Sampler, epoch: int) -> list[tuple[str, int]]:
+def _epoch(
+    loader: DataLoader[Any], sampler: hotset.Sampler, epoch: int, killer: _Killer | None = None
+) -> list[tuple[str, int]]:
     sampler.set_epoch(epoch)
-    return [pair for samples, ids in loader for pair in zip(samples, ids.tolist(), strict=True)]
+    served: list[tuple[str, int]] = []
+    for samples, ids in loader:
+        served += zip(samples, ids.tolist(), strict=True)
+        if killer is not None:
+            killer.batches += 1
+    return served
 
 
 def _counts(dataset: hotset.Dataset, epoch: int) -> tuple[int, int, int]:
@@ -87,16 +129,18 @@ def _opened(place: Path, policy: str, latency: str, **more: Any) -> tuple[hotset
 
 
 @pytest.mark.parametrize("policy", ["lru", "minio"])
-def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(tmp_path: Path, policy: str) -> None:
+def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(
+    tmp_path: Path, runtime: Path, policy: str
+) -> None:
     place = equal_files(tmp_path / "tree", SAMPLES, 2000)
     right = {number: digest(path.read_bytes()) for number, path in enumerate(sorted(place.rglob("*.bin")))}
 
     dataset, sampler = _opened(place, policy, "4ms")
     loader: DataLoader[Any] = DataLoader(dataset, batch_size=BATCH, sampler=sampler, num_workers=2)
     epoch = 0
-    with _Killer(seed=11) as killer:
+    with _Killer(runtime, seed=11) as killer:
         while killer.kills < KILLS:
-            served = _epoch(loader, sampler, epoch)
+            served = _epoch(loader, sampler, epoch, killer)
             assert [id_ for _, id_ in served] == planned(SAMPLES, epoch, seed=3)
             assert all(right[id_] == sample for sample, id_ in served)
             epoch += 1
@@ -118,27 +162,27 @@ def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(tmp_path: Pa
 
 
 def _begin(client: hotset.Client, place: Path, job: str) -> None:
-    dataset = client.open_dataset(str(place), layout="files", wait=10)["dataset"]
+    dataset = client.open_dataset(str(place), layout="files", wait=WAIT)["dataset"]
     asked: dict[str, Any] = {"cache": "20%", "strategy": "uniform", "policy": "", "seed": 0, "prefetch": True}
-    client.open_job(job, dataset, pad=False, lasting=True, wait=10, **asked)
-    client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=10)
+    client.open_job(job, dataset, pad=False, lasting=True, wait=WAIT, **asked)
+    client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=WAIT)
 
 
 def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Callable[..., Server]) -> None:
     place = equal_files(tmp_path / "tree", 20, 100)
     state = tmp_path / "state"
     server = serve("outside.sock", "--state", str(state))
-    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
     _begin(client, place, "scored")
-    report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": 10}
+    report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": WAIT}
     assert client.report("scored", 0, **report) == (2, 0)
     client.close()
     server.kill()
 
     server = serve("again.sock", "--state", str(state))
-    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+    client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
     _begin(client, place, "scored")
-    (stats,) = json.loads(client.stats("scored", wait=10))["jobs"]
+    (stats,) = json.loads(client.stats("scored", wait=WAIT))["jobs"]
     assert [each["reported"] for each in stats["epochs"] if each["epoch"] == 0] == [2]
     client.close()
 
@@ -160,7 +204,7 @@ def test_a_damaged_state_is_set_aside_and_the_job_starts_anew(
     state = tmp_path / "state"
     for attempt in range(2):
         server = serve(f"{attempt}.sock", "--state", str(state))
-        client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=5)
+        client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
         _begin(client, place, "named")
         (line,) = (each for each in listed(state) if not each["damage"])
         assert (line["job"], line["samples"], line["epoch"]) == ("named", 20, 0)

@@ -33,7 +33,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def benchmark(name: str, *arguments: str | Path) -> str:
     """Runs a program of the benchmark; what it wrote to standard output."""
     command = [sys.executable, "-m", f"benchmarks.train.{name}", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
