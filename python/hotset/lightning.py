@@ -3,7 +3,7 @@
 Lightning leaves a `DistributedSampler` as it is, and calls its `set_epoch`, so that training works without
 this. The callback adds what it cannot know: where the sampler stands goes into checkpoints and comes back, in
 mid-epoch too; the server's counters are logged, with each rank's wait; strategies that ask for it get their
-samples re-evaluated, and the accuracy.
+samples re-evaluated, and the accuracy; validation follows epochs that are shorter than the first.
 
 Losses are reported in `training_step`, with `sampler.update(ids, loss)`.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from .measured import measured
 from .sampler import Sampler
@@ -53,9 +54,10 @@ class Callback(_Base):
         self._trainer = trainer
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Has the samples re-evaluated that the strategy asks for."""
+        """Has the samples re-evaluated that the strategy asks for, and the epoch's batches counted."""
         if self._loss is not None:
             self.sampler.reevaluate(pl_module, self._loss, device=pl_module.device)
+        _count(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Logs what the server counted, and each rank's wait."""
@@ -82,3 +84,26 @@ class Callback(_Base):
         self.sampler.load_state_dict(state)
         if not state["left"]:
             self.sampler.set_epoch(int(state["epoch"]) + 1)
+
+
+def _count(trainer: Any) -> None:
+    """Counts the batches of this epoch.
+
+    Lightning counts those of the first and validates after as many, which a shorter epoch never reaches and a
+    longer one would be cut to.
+    """
+    loop, share = trainer.fit_loop, trainer.limit_train_batches
+    if loop.max_batches == float("inf"):
+        return
+    loaders = loop._combined_loader
+    for place, loader in enumerate(loaders.flattened):
+        if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
+            batches = len(loader)
+            # A number of batches, or a share of them.
+            loaders.limits[place] = (
+                min(batches, share) if isinstance(share, int) else max(1, int(batches * share))
+            )
+    loop.max_batches = len(loaders)
+    interval = trainer.val_check_interval
+    if isinstance(interval, float) and trainer.val_check_batch not in (None, float("inf")):
+        trainer.val_check_batch = max(1, int(loop.max_batches * interval))

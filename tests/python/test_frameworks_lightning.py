@@ -29,11 +29,17 @@ class Model(lightning.LightningModule):
         self.layer = torch.nn.Linear(1, 1)
         self.sampler, self.report = sampler, report
         self.seen: list[tuple[int, list[int]]] = []
+        self.validated: list[tuple[int, int]] = []
 
     def training_step(self, ids: torch.Tensor, _: int) -> torch.Tensor:
         self.seen.append((self.current_epoch, ids.tolist()))
         loss = self.layer(ids[:, None].float()).flatten().square()
         return self.sampler.update(ids, loss).mean() if self.report else loss.mean()
+
+    def validation_step(self, _: torch.Tensor, __: int) -> None:
+        self.validated.append(
+            (self.current_epoch, sum(epoch == self.current_epoch for epoch, _ in self.seen))
+        )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=1e-6)
@@ -42,16 +48,25 @@ class Model(lightning.LightningModule):
 class Training:
     """A training as a new process would begin it."""
 
-    def __init__(self, place: Path, out: Path, workers: int, drop_last: bool = False, **more: Any) -> None:
+    def __init__(
+        self,
+        place: Path,
+        out: Path,
+        workers: int,
+        drop_last: bool = False,
+        strategy: str = "uniform",
+        settings: dict[str, object] | None = None,
+        **more: Any,
+    ) -> None:
         self.train = hotset.Dataset(place, with_ids=True)
-        self.sampler = hotset.Sampler(self.train, seed=4)
+        epochs = more.setdefault("max_epochs", 3)
+        self.sampler = hotset.Sampler(self.train, strategy, seed=4, settings=settings, epochs=epochs)
         self.loader = DataLoader(
             self.train, BATCH, sampler=self.sampler, num_workers=workers, collate_fn=_ids, drop_last=drop_last
         )
         self.model = Model(self.sampler)
         self.trainer = lightning.Trainer(
             accelerator="cpu",
-            max_epochs=3,
             logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -107,3 +122,20 @@ def test_a_checkpoint_of_any_step_goes_on_as_if_nothing_had_been(
     resumed = Training(place, out, workers, drop_last)
     resumed.trainer.fit(resumed.model, resumed.loader, ckpt_path=str(out / f"step={stop}.ckpt"))
     assert first.model.seen + resumed.model.seen == uninterrupted(drop_last)
+
+
+@pytest.mark.parametrize("interval, times", [(1.0, 1), (0.5, 2)])
+def test_validation_runs_in_epochs_of_every_length(tmp_path: Path, interval: float, times: int) -> None:
+    place, more = equal_files(tmp_path / "tree", SAMPLES, 50), {"max_epochs": 5, "num_sanity_val_steps": 0}
+    settings: dict[str, object] = {"fraction": 0.5, "full_last": 0.2}
+    training = Training(
+        place, tmp_path / "out", 0, strategy="iis", settings=settings, val_check_interval=interval, **more
+    )
+    training.trainer.fit(training.model, training.loader, DataLoader(torch.arange(1)))
+    batches = [sum(epoch == each for each, _ in training.model.seen) for epoch in range(5)]
+    assert batches[0] == batches[4] == 7 and batches[2] == batches[3] == 4
+    assert training.model.validated == [
+        (epoch, max(1, int(count * interval)) * time)
+        for epoch, count in enumerate(batches)
+        for time in range(1, times + 1)
+    ]
