@@ -134,11 +134,15 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         running = self._running
         if running is not None and (not self._fresh or running.number == self.epoch):
             return len(running)
-        samples, (_, world) = self._source.catalog.samples, self._source.ranks()
-        if running is None or self.strategy == "uniform":
+        if self.epoch == 0 or self.strategy == "uniform":
             # Every strategy begins with an epoch of all samples.
-            return math.ceil(samples / world) if self.pad else samples // world
+            return self._whole()
         return len(self._plan()[1])
+
+    def _whole(self) -> int:
+        """This rank's part of an epoch of all samples."""
+        samples, (_, world) = self._source.catalog.samples, self._source.ranks()
+        return math.ceil(samples / world) if self.pad else samples // world
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
@@ -163,8 +167,6 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
                 )
             self.set_epoch(following)
         judge_callers(self._source.ranks()[1])
-        # The losses of the epoch before belong to it, and may be what this one is planned from.
-        self._reports.flush()
         start, plan = self._plan()
         self._fresh, self._loaded, self._start, self._planned = False, False, 0, None
         self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
@@ -172,6 +174,8 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
 
     def _plan(self) -> tuple[int, Plan]:
         """The plan of the epoch that was set, and where in it to start."""
+        # The losses of the epoch before belong to it, and may be what this one is planned from.
+        self._reports.flush()
         self.rank, self.num_replicas = self._source.ranks()
         samples = self._source.catalog.samples
         if samples < self.num_replicas and not self.pad:
@@ -281,6 +285,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
         self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
+        self._planned = None
 
     def _state(self, position: int) -> dict[str, Any]:
         catalog, running = self._source.catalog, self._running

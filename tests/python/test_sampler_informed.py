@@ -10,6 +10,7 @@ import hotset
 import numpy
 import pytest
 import torch
+from hotset import _core
 from hotset.source import SAMPLE_MASK
 from torch import nn
 from trees import content
@@ -152,3 +153,46 @@ def test_importance_is_the_last_score_of_every_sample(train: hotset.ImageFolder)
     assert scores.shape == (20,) and scores.dtype == torch.float32
     assert [float(scores[number]) for number in ids] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert int(scores.isnan().sum()) == 15
+
+
+def _squares(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    values = torch.stack([image for image, _ in samples]).flatten()
+    return values, values
+
+
+@pytest.mark.parametrize("strategy", [name for name, *_ in _core.strategies()])
+def test_whoever_asks_for_reevaluation_is_known_and_refuses_it_after_the_plan(
+    train: hotset.ImageFolder, strategy: str
+) -> None:
+    settings: dict[str, object] = {"warmup_max": 1} if strategy == "hybrid" else {}
+    sampler = hotset.Sampler(train, strategy, settings=settings)
+    asked = 0
+
+    def reevaluate() -> int:
+        return sampler.reevaluate(nn.Identity(), lambda output, _: output, collate=_squares)
+
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        asked += reevaluate()
+        ids = [index & SAMPLE_MASK for index in sampler]
+        sampler.update(ids, torch.rand(len(ids)))
+    assert bool(asked) == (strategy in ("hybrid", "realtime"))
+    sampler.set_epoch(3)
+    len(sampler)
+    if asked:
+        with pytest.raises(
+            hotset.InvalidError, match=r"epoch 3 was planned.*reevaluate.*then `len\(loader\)`"
+        ):
+            reevaluate()
+    else:
+        assert reevaluate() == 0
+
+
+def test_a_plan_made_for_its_length_knows_the_losses_on_their_way(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train, "iis", settings={"fraction": 0.5})
+    list(sampler)
+    flushed: list[int] = []
+    sampler._reports.flush = lambda: flushed.append(sampler.epoch)  # type: ignore[method-assign]
+    sampler.set_epoch(1)
+    len(sampler)
+    assert flushed == [1]
