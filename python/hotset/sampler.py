@@ -251,6 +251,13 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
         self._reports.flush()
 
+    @property
+    def running(self) -> Epoch | None:
+        """The epoch under way; none before its first index is drawn."""
+        running = self._running
+        # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+        return None if running is None or running.number != self.epoch or self._loaded else running
+
     def state_dict(self, trained: int | None = None) -> dict[str, Any]:
         """Where this rank stands, in a few numbers.
 
@@ -258,13 +265,12 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         has drawn, which with workers is ahead of the training. There say how many samples this rank has
         trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
         """
-        running = self._running
+        running = self.running
         if trained is not None:
             if trained < 0:
                 raise InvalidError(f"`trained={trained}`: a number of samples is needed")
             position = trained
-        elif running is None or running.number != self.epoch or self._loaded:
-            # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+        elif running is None:
             return self._state(self._start // self._source.ranks()[1])
         else:
             position = running.trained if running.reported else running.handed

@@ -17,6 +17,7 @@ import hotset.accelerate
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 from trees import equal_files, planned
 
@@ -65,12 +66,18 @@ def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_wri
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("report", [True, False])
 @pytest.mark.parametrize("stop", [3, 7, 9])
-def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers: int, stop: int) -> None:
+def test_save_state_keeps_the_place_of_what_was_trained(
+    tmp_path: Path, workers: int, stateful: bool, report: bool, stop: int
+) -> None:
     place = equal_files(tmp_path / "tree", SAMPLES, 50)
 
     def made() -> tuple[Accelerator, hotset.Sampler, DataLoader[Any]]:
-        accelerator = Accelerator(cpu=True)
+        accelerator = Accelerator(
+            cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful)
+        )
         train = hotset.Dataset(place, with_ids=True)
         sampler = hotset.Sampler(train, seed=3)
         loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=_ids)
@@ -79,7 +86,8 @@ def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers:
     def trained(sampler: hotset.Sampler, loader: DataLoader[Any], epochs: int) -> Iterator[list[int]]:
         for _ in range(epochs):
             for ids in loader:
-                sampler.update(ids, torch.ones(len(ids)))
+                if report:
+                    sampler.update(ids, torch.ones(len(ids)))
                 yield ids.tolist()
 
     accelerator, sampler, loader = made()
@@ -87,10 +95,31 @@ def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers:
     accelerator.save_state(str(tmp_path / "checkpoint"))
     accelerator, sampler, loader = made()
     accelerator.load_state(str(tmp_path / "checkpoint"))
+    seen += islice(trained(sampler, loader, 1), 2)
+    accelerator.save_state(str(tmp_path / "again"))
+    accelerator, sampler, loader = made()
+    accelerator.load_state(str(tmp_path / "again"))
     seen += trained(sampler, loader, 2 if stop < 7 else 1)
     assert [number for ids in seen for number in ids] == [
         number for epoch in range(2) for number in planned(SAMPLES, epoch, seed=3)
     ]
+
+
+@pytest.mark.parametrize("report", [True, False])
+def test_an_epoch_whose_incomplete_batch_was_left_out_is_over(tmp_path: Path, report: bool) -> None:
+    accelerator = Accelerator(cpu=True)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
+    sampler = hotset.Sampler(train)
+    hook = hotset.accelerate.Hook(accelerator, sampler)
+    loader = hook.prepare(DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids, drop_last=True))
+    left = []
+    for ids in loader:
+        if report:
+            sampler.update(ids, torch.ones(len(ids)))
+        left.append(hook.state_dict()["left"])
+    assert left == [True] * 5 + [False]
+    loader.set_epoch(1)
+    assert hook.state_dict()["left"], "the next has not begun"
 
 
 def test_gradients_are_accumulated_to_the_end_of_the_epoch(tmp_path: Path) -> None:

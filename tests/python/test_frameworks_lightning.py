@@ -56,6 +56,7 @@ class Training:
         drop_last: bool = False,
         strategy: str = "uniform",
         settings: dict[str, object] | None = None,
+        report: bool = True,
         **more: Any,
     ) -> None:
         self.train = hotset.Dataset(place, with_ids=True)
@@ -64,7 +65,7 @@ class Training:
         self.loader = DataLoader(
             self.train, BATCH, sampler=self.sampler, num_workers=workers, collate_fn=_ids, drop_last=drop_last
         )
-        self.model = Model(self.sampler)
+        self.model = Model(self.sampler, report)
         self.trainer = lightning.Trainer(
             accelerator="cpu",
             logger=False,
@@ -109,19 +110,22 @@ def test_the_sampler_is_left_alone_and_its_counters_are_logged(tmp_path: Path, w
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("report", [True, False])
 @pytest.mark.parametrize("stop", [3, 7, 9])
 def test_a_checkpoint_of_any_step_goes_on_as_if_nothing_had_been(
-    tmp_path: Path, workers: int, drop_last: bool, stop: int
+    tmp_path: Path, workers: int, drop_last: bool, report: bool, stop: int
 ) -> None:
     place, out = equal_files(tmp_path / "tree", SAMPLES, 50), tmp_path / "out"
     # Without the incomplete last batch an epoch has 6 steps instead of 7.
     stop -= drop_last
-    first = Training(place, out, workers, drop_last, max_steps=stop)
+    first = Training(place, out, workers, drop_last, report=report, max_steps=stop)
     first.trainer.fit(first.model, first.loader)
     assert len(first.model.seen) == stop
-    resumed = Training(place, out, workers, drop_last)
-    resumed.trainer.fit(resumed.model, resumed.loader, ckpt_path=str(out / f"step={stop}.ckpt"))
-    assert first.model.seen + resumed.model.seen == uninterrupted(drop_last)
+    again = Training(place, out, workers, drop_last, report=report, max_steps=stop + 2)
+    again.trainer.fit(again.model, again.loader, ckpt_path=str(out / f"step={stop}.ckpt"))
+    resumed = Training(place, out, workers, drop_last, report=report)
+    resumed.trainer.fit(resumed.model, resumed.loader, ckpt_path=str(out / f"step={stop + 2}.ckpt"))
+    assert first.model.seen + again.model.seen + resumed.model.seen == uninterrupted(drop_last)
 
 
 @pytest.mark.parametrize("interval, times", [(1.0, 1), (0.5, 2)])
