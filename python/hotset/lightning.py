@@ -50,6 +50,8 @@ class Callback(_Base):
         self._loss = loss
         self._accuracy = accuracy
         self._trainer: Any = None
+        self._evaluated: int | None = None
+        """The epoch before which samples were re-evaluated last."""
         self._before: int | None = None
         """Batches that Lightning counts in this epoch and that were trained before this run; none until its
         first batch."""
@@ -57,13 +59,21 @@ class Callback(_Base):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Remembers who trains."""
         self._trainer, self._before = trainer, None
+        if self.sampler.running is None:
+            # In a run that resumes Lightning begins to draw, and the plan is made, before the epoch starts.
+            self._reevaluate(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Has the samples re-evaluated that the strategy asks for, and the epoch's batches counted."""
         self._before = None
-        if self._loss is not None:
-            self.sampler.reevaluate(pl_module, self._loss, device=pl_module.device)
+        self._reevaluate(pl_module)
         _count(trainer)
+
+    def _reevaluate(self, pl_module: Any) -> None:
+        """Has samples re-evaluated, once before an epoch."""
+        if self._loss is not None and self._evaluated != self.sampler.epoch:
+            self.sampler.reevaluate(pl_module, self._loss, device=pl_module.device)
+            self._evaluated = self.sampler.epoch
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Remembers where the epoch begins, in the middle where the run resumes."""
@@ -96,6 +106,7 @@ class Callback(_Base):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from a checkpoint. Lightning begins to draw before it says which epoch it is in."""
         load(self.sampler, state_dict["sampler"])
+        self._evaluated = None
 
 
 def _count(trainer: Any) -> None:

@@ -98,6 +98,8 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         self._warned = False
         self._start = 0
         """Where the next iteration starts, in slots of all ranks: beyond 0 only in a run that resumes."""
+        self._length = 0, 1
+        """Slots of each rank in the plan that `_start` is a place of, 0 where not known, and the ranks."""
         self._planned: tuple[int, int, Plan] | None = None
         """The plan of an epoch that has not begun, with its number and start."""
         self._running: Epoch | None = None
@@ -149,7 +151,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         if not 0 <= epoch <= _LAST_EPOCH:
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
         if epoch != self.epoch:
-            self._start, self._loaded = 0, False
+            self._start, self._length, self._loaded = 0, (0, 1), False
         self.epoch = self._asked = epoch
         self._fresh = True
 
@@ -168,7 +170,8 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             self.set_epoch(following)
         judge_callers(self._source.ranks()[1])
         start, plan = self._plan()
-        self._fresh, self._loaded, self._start, self._planned = False, False, 0, None
+        self._judge_place(start, plan)
+        self._fresh, self._loaded, self._start, self._length, self._planned = False, False, 0, (0, 1), None
         self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
         return self._running
 
@@ -187,6 +190,24 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         if self._planned is None or self._planned[:2] != (self.epoch, start):
             self._planned = self.epoch, start, self._source.plan(self.epoch, start)
         return start, self._planned[2]
+
+    def _judge_place(self, start: int, plan: Plan) -> None:
+        """Warns where a state is a place of another plan."""
+        (length, world), here = self._length, len(plan)
+        # Ranks get equal parts: another number of them makes a difference of less than that number.
+        if (
+            start
+            and length
+            and abs(here * self.num_replicas - length * world) >= max(self.num_replicas, world)
+        ):
+            _log.warning(
+                "the state is a place in a plan of %d samples, and epoch %d has %d here: samples of it are "
+                "trained twice or not at all; load what the strategy had learned before the state, with "
+                "`load_importance_state`",
+                length * world,
+                self.epoch,
+                here * self.num_replicas,
+            )
 
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
         """Batches of this rank in `epochs` epochs, for schedulers that want to know."""
@@ -291,14 +312,17 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
         self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
-        self._planned = None
+        self._length, self._planned = (int(state.get("length", 0)), world), None
 
     def _state(self, position: int) -> dict[str, Any]:
         catalog, running = self._source.catalog, self._running
+        begun = running is not None and running.number == self.epoch
+        length = len(running) if running is not None and begun else self._length[0]
         return {
             "epoch": self.epoch,
             "position": position,
-            "left": running is None or running.number != self.epoch or position < len(running),
+            "left": not begun or position < length,
+            "length": length,
             "world": self._source.ranks()[1],
             "seed": self.seed,
             "strategy": self.strategy,
@@ -316,7 +340,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         self.load_state_dict(state)
         if state["left"]:
             return False
-        self.epoch, self._start, self._loaded = self.epoch + 1, 0, False
+        self.epoch, self._start, self._length, self._loaded = self.epoch + 1, 0, (0, 1), False
         return True
 
 

@@ -105,6 +105,34 @@ def test_save_state_keeps_the_place_of_what_was_trained(
     ]
 
 
+@pytest.mark.parametrize("stop", [3, 7, 9, 12])
+def test_a_strategy_that_learned_goes_on_with_the_same_plans(tmp_path: Path, stop: int) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+
+    def made() -> tuple[Accelerator, hotset.Sampler, DataLoader[Any]]:
+        train = hotset.Dataset(place, with_ids=True)
+        sampler = hotset.Sampler(train, "iis", seed=3, settings={"fraction": 0.5})
+        loader = DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
+        accelerator = Accelerator(cpu=True)
+        return accelerator, sampler, hotset.accelerate.Hook(accelerator, sampler).prepare(loader)
+
+    def trained(sampler: hotset.Sampler, loader: DataLoader[Any]) -> Iterator[tuple[int, list[int]]]:
+        for epoch in range(sampler.epoch, 4):
+            for ids in loader:
+                sampler.update(ids, (ids * 7919 % 1009).float())
+                yield epoch, ids.tolist()
+
+    _, *run = made()
+    whole = list(trained(*run))
+    accelerator, *run = made()
+    seen = list(islice(trained(*run), stop))
+    accelerator.save_state(str(tmp_path / "checkpoint"))
+    accelerator, *run = made()
+    accelerator.load_state(str(tmp_path / "checkpoint"))
+    seen += trained(*run)
+    assert seen == whole and len(whole) < 4 * 7
+
+
 @pytest.mark.parametrize("report", [True, False])
 def test_an_epoch_whose_incomplete_batch_was_left_out_is_over(tmp_path: Path, report: bool) -> None:
     accelerator = Accelerator(cpu=True)

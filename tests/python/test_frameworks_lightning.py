@@ -26,10 +26,16 @@ class Model(lightning.LightningModule):
 
     def __init__(self, sampler: hotset.Sampler, report: bool = True) -> None:
         super().__init__()
+        torch.manual_seed(1)
         self.layer = torch.nn.Linear(1, 1)
         self.sampler, self.report = sampler, report
         self.seen: list[tuple[int, list[int]]] = []
         self.validated: list[tuple[int, int]] = []
+        self.reevaluated = 0
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        self.reevaluated += len(numbers)
+        return numbers.float()
 
     def training_step(self, ids: torch.Tensor, _: int) -> torch.Tensor:
         self.seen.append((self.current_epoch, ids.tolist()))
@@ -59,7 +65,7 @@ class Training:
         report: bool = True,
         **more: Any,
     ) -> None:
-        self.train = hotset.Dataset(place, with_ids=True)
+        self.train = hotset.Dataset(place, with_ids=True, decode=_pair)
         epochs = more.setdefault("max_epochs", 3)
         self.sampler = hotset.Sampler(self.train, strategy, seed=4, settings=settings, epochs=epochs)
         self.loader = DataLoader(
@@ -73,7 +79,7 @@ class Training:
             enable_model_summary=False,
             default_root_dir=out,
             callbacks=[
-                Callback(self.sampler),
+                Callback(self.sampler, loss=_output),
                 ModelCheckpoint(
                     out, filename="{step}", every_n_train_steps=1, save_top_k=-1, enable_version_counter=False
                 ),
@@ -82,7 +88,15 @@ class Training:
         )
 
 
-def _ids(batch: list[tuple[bytes, int]]) -> torch.Tensor:
+def _pair(view: memoryview) -> tuple[int, int]:
+    return view[0], view[1]
+
+
+def _output(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return output
+
+
+def _ids(batch: list[tuple[tuple[int, int], int]]) -> torch.Tensor:
     return torch.tensor([number for _, number in batch])
 
 
@@ -143,3 +157,26 @@ def test_validation_runs_in_epochs_of_every_length(tmp_path: Path, interval: flo
         for epoch, count in enumerate(batches)
         for time in range(1, times + 1)
     ]
+
+
+@pytest.mark.parametrize("strategy", ["iis", "realtime"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [3, 7, 9, -1])
+def test_a_strategy_that_learned_goes_on_with_the_same_plans(
+    tmp_path: Path, strategy: str, workers: int, stop: int
+) -> None:
+    place, out = equal_files(tmp_path / "tree", SAMPLES, 50), tmp_path / "out"
+    how: dict[str, Any] = {"strategy": strategy, "settings": {"fraction": 0.5}, "max_epochs": 4}
+    whole = Training(place, tmp_path / "whole", workers, **how)
+    whole.trainer.fit(whole.model, whole.loader)
+    epochs = [sum(epoch == each for each, _ in whole.model.seen) for epoch in range(4)]
+    # Minus one: the end of an epoch that is not the first.
+    stop = sum(epochs[:2]) if stop < 0 else stop
+    first = Training(place, out, workers, **how, max_steps=stop)
+    first.trainer.fit(first.model, first.loader)
+    resumed = Training(place, out, workers, **how)
+    resumed.trainer.fit(resumed.model, resumed.loader, ckpt_path=str(out / f"step={stop}.ckpt"))
+    assert first.model.seen + resumed.model.seen == whole.model.seen
+    asked = [training.model.reevaluated for training in (first, resumed)]
+    assert sum(asked) == whole.model.reevaluated
+    assert bool(whole.model.reevaluated) == (strategy == "realtime")
