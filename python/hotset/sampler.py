@@ -25,7 +25,9 @@ from .divided import judge_callers
 from .epoch import Epoch
 from .errors import InvalidError
 from .informed import Informed
+from .lengths import most
 from .losses import judge_loss, judged_ids, quoted
+from .off import Direct
 from .reports import Reports
 from .slots import Slots
 from .source import Plan, Scheme, absolute, texts
@@ -118,6 +120,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             package_bytes=_bytes(package_size),
             package_options=dict(self._source.options if package_options is None else package_options),
         )
+        self._scheme = scheme
         self._source.attach(scheme, rank, num_replicas)
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
@@ -144,7 +147,9 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
     def _whole(self) -> int:
         """This rank's part of an epoch of all samples."""
         samples, (_, world) = self._source.catalog.samples, self._source.ranks()
-        return math.ceil(samples / world) if self.pad else samples // world
+        # `quiver` pads by itself; past the server every strategy is `uniform`.
+        pad = self.pad or (self.strategy == "quiver" and not isinstance(self._source, Direct))
+        return math.ceil(samples / world) if pad else samples // world
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
@@ -210,11 +215,23 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             )
 
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
-        """Batches of this rank in `epochs` epochs, for schedulers that want to know."""
+        """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
+
+        It is exact for strategies whose epochs are equally long. For `iis` and `realtime` the shorter epochs
+        follow from `fraction`, `warmup` and `full_last`, where the loss of every sample is reported; other
+        strategies find out while they train how short an epoch is, and whole ones are counted.
+        """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
-        steps = len(self) // batch_size if drop_last else math.ceil(len(self) / batch_size)
-        return epochs * steps
+        whole, samples, (_, world) = self._whole(), self._source.catalog.samples, self._source.ranks()
+        # Past the server every epoch is whole.
+        known = not isinstance(self._source, Direct)
+        drawn = most(self._scheme, samples, epochs) if known else [samples] * epochs
+        # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
+        lengths = [min(whole, math.ceil(together / world)) for together in drawn]
+        return sum(
+            length // batch_size if drop_last else math.ceil(length / batch_size) for length in lengths
+        )
 
     # Inside a graph it would be traced, and what it does to this object frozen.
     @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import hotset
 import numpy
 import pytest
 import torch
-from hotset import _core
+from hotset import _core, job
 from hotset.source import SAMPLE_MASK
 from torch import nn
 from trees import content
@@ -196,3 +198,62 @@ def test_a_plan_made_for_its_length_knows_the_losses_on_their_way(train: hotset.
     sampler.set_epoch(1)
     len(sampler)
     assert flushed == [1]
+
+
+@pytest.mark.parametrize("strategy", [name for name, *_ in _core.strategies()])
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_the_first_epoch_has_the_length_that_was_told_before(
+    train: hotset.ImageFolder, strategy: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTSET", mode)
+    place = hotset.ImageFolder(train.root, loader=first_byte)
+    sampler = hotset.Sampler(place, strategy, num_replicas=3, rank=0)
+    assert len(sampler) == len(list(sampler)) == len(sampler)
+
+
+@pytest.mark.parametrize(
+    "strategy, settings, world, pad",
+    [
+        *[(name, {}, 1, False) for name, *_ in _core.strategies()],
+        ("iis", {"fraction": 0.35, "warmup": 3, "full_last": 0.2}, 1, False),
+        ("realtime", {"fraction": 0.9, "warmup": 0}, 1, False),
+        ("iis", {}, 3, False),
+        ("iis", {}, 3, True),
+    ],
+)
+def test_total_steps_are_never_fewer_than_there_are(
+    train: hotset.ImageFolder,
+    strategy: str,
+    settings: dict[str, object],
+    world: int,
+    pad: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    epochs = 6
+    how: dict[str, Any] = {"settings": settings, "epochs": epochs, "num_replicas": world, "pad": pad}
+
+    def made(rank: int) -> hotset.Sampler:
+        # As in processes of their own, all are the first dataset of the run.
+        monkeypatch.setattr(job, "_numbers", Counter())
+        place = hotset.ImageFolder(train.root, loader=first_byte, job="steps")
+        return hotset.Sampler(place, strategy, rank=rank, **how)
+
+    samplers = [made(rank) for rank in range(world)]
+    lengths = []
+    for epoch in range(epochs):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        drawn = [[index & SAMPLE_MASK for index in sampler] for sampler in samplers]
+        for sampler, ids in zip(samplers, drawn, strict=True):
+            sampler.update(ids, torch.rand(len(ids)))
+        lengths.append(len(drawn[0]))
+    promised = [samplers[0].total_steps(upto, 1) for upto in range(epochs + 1)]
+    each = [after - before for before, after in pairwise(promised)]
+    assert all(most >= length for most, length in zip(each, lengths, strict=True))
+    if strategy not in ("hybrid", "infobatch"):
+        # A remainder of the ranks may come or not; the second epoch is planned before all losses are there.
+        assert all(
+            most - length <= (world > 1)
+            for epoch, (most, length) in enumerate(zip(each, lengths, strict=True))
+            if epoch != 1
+        )
