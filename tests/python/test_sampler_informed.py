@@ -14,7 +14,7 @@ import pytest
 import torch
 from hotset import _core, job
 from hotset.source import SAMPLE_MASK
-from torch import nn
+from torch import distributed, nn
 from trees import content
 
 
@@ -102,6 +102,25 @@ def test_modes_and_random_states_are_left_as_they_were(train: hotset.ImageFolder
     assert drawn() == expected
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(model[1].running_mean, running)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_ranks_do_not_wait_for_each_other(
+    train: hotset.ImageFolder, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(*_: object) -> torch.Tensor:
+        raise AssertionError("a rank with one batch more would wait here for ever")
+
+    sampler = hotset.Sampler(train, num_replicas=1, rank=0)
+    Asking(sampler, [0, 1])
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model: nn.Module = nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+        monkeypatch.setattr(nn.parallel.DistributedDataParallel, "forward", waits)
+        model = torch.compile(model, backend="eager") if compiled else model
+        assert sampler.reevaluate(model, squared) == 2
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_a_model_that_fails_is_put_back_too(train: hotset.ImageFolder) -> None:
