@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import hotset
 import pytest
@@ -160,6 +161,27 @@ def test_slots_of_one_sample_have_their_weights_in_turn() -> None:
     assert plain.on_device(torch.tensor([0, 2])).tolist() == [5.0, 4.0]
     plain.add([1], [6.0])
     assert plain.on_device(torch.tensor([1, 0])).tolist() == [6.0, 5.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loss_that_is_changed_in_place_leaves_as_it_was(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():
+        # Streams and events that do nothing: a copy to pinned memory is not made before it is waited for.
+        for name in ("Stream", "Event", "stream", "current_stream"):
+            monkeypatch.setattr(torch.cuda, name, lambda *_, **__: MagicMock(device=torch.device("cuda")))
+    device = torch.device("cuda", 0)
+    ids = torch.arange(3, device=device if torch.cuda.is_available() else None)
+    arrived: list[list[float]] = []
+    for place in {torch.device("cpu"), ids.device}:
+        departing = Reports()
+        loss = torch.tensor([1.0, 2.0, 3.0], dtype=dtype, device=place)
+        left = departing._depart(device, loss, ids, lambda _, scores: arrived.append(scores))
+        loss /= 4
+        left.event.synchronize()
+        departing._deliver(left)
+        assert arrived.pop() == [1.0, 2.0, 3.0]
 
 
 def test_ids_that_were_not_served_are_refused_by_name(train: hotset.Dataset) -> None:
