@@ -68,7 +68,8 @@ def main() -> None:
             optimizer.step()
         schedule.step()
         if rank == 0:
-            print(f"epoch {epoch}: accuracy {accuracy(model.module, val, args, device):.3f}")
+            reached = accuracy(model.module, val, args, device)
+            print(f"epoch {epoch}: accuracy {reached:.3f}")
             if args.checkpoint:
                 saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({**saved, "schedule": schedule.state_dict(), "epoch": epoch}, args.checkpoint)

@@ -8,6 +8,7 @@ Beside `plain.py`, from which it differs in a few lines: those that name hotset,
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 import hotset
@@ -61,6 +62,7 @@ def main() -> None:
 
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
+        sampler.reevaluate(model, partial(F.cross_entropy, reduction="none"))
         model.train()
         for images, labels, ids in loader:
             images, labels = images.to(device), labels.to(device)
@@ -70,7 +72,9 @@ def main() -> None:
             optimizer.step()
         schedule.step()
         if rank == 0:
-            print(f"epoch {epoch}: accuracy {accuracy(model.module, val, args, device):.3f}")
+            reached = accuracy(model.module, val, args, device)
+            print(f"epoch {epoch}: accuracy {reached:.3f}")
+            sampler.end_epoch(accuracy=reached)
             if args.checkpoint:
                 saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({**saved, "schedule": schedule.state_dict(), "epoch": epoch}, args.checkpoint)

@@ -33,9 +33,24 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def example(name: str, *arguments: str | Path, processes: int = 1) -> str:
+OVERHEARD = """
+import runpy, sys, hotset
+inner, ended = hotset.Sampler.reevaluate, hotset.Sampler.end_epoch
+def reevaluate(*given, **more):
+    print("reevaluated", asked := inner(*given, **more))
+    return asked
+def end_epoch(self, *, accuracy):
+    print("told", accuracy)
+    ended(self, accuracy=accuracy)
+hotset.Sampler.reevaluate, hotset.Sampler.end_epoch = reevaluate, end_epoch
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def example(name: str, *arguments: str | Path, processes: int = 1, overheard: bool = False) -> str:
     """Runs an example, by torchrun if there are several processes; what it printed."""
-    command = [sys.executable]
+    command = [sys.executable, *(("-c", OVERHEARD) if overheard else ())]
     if processes > 1:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -62,14 +77,17 @@ def test_hotset_changes_a_few_lines_of_a_training_and_no_others() -> None:
         if line.startswith("+ ")
     ]
     assert changed == [
+        "from functools import partial",
         "import hotset",
         "from torch.utils.data import DataLoader",
         'parser.add_argument("--strategy", default="uniform", help="see `hotset strategies`")',
         'train = hotset.ImageFolder(args.data / "train", transforms.Compose(shaken), with_ids=True)',
         "sampler = hotset.Sampler(train, args.strategy)",
+        'sampler.reevaluate(model, partial(F.cross_entropy, reduction="none"))',
         "for images, labels, ids in loader:",
         'loss = F.cross_entropy(model(images), labels, reduction="none")',
         "sampler.update(ids, loss).mean().backward()",
+        "sampler.end_epoch(accuracy=reached)",
     ]
 
 
@@ -116,3 +134,12 @@ def test_an_accelerate_training_runs_and_goes_on(images: Path, tmp_path: Path, p
     assert all(f"hotset/wait/rank{rank}" in first for rank in range(processes))
     more = example("with_accelerate.py", *arguments, "--epochs", "2", processes=processes)
     assert [line.split(":")[0] for line in more.splitlines()] == ["epoch 1"]
+
+
+@pytest.mark.parametrize("name", ["with_hotset.py", "with_lightning.py", "with_accelerate.py"])
+def test_a_strategy_is_told_what_it_asks_for(images: Path, tmp_path: Path, name: str) -> None:
+    out = ("--out", tmp_path) if "lightning" in name else ()
+    arguments = ("--data", images, "--epochs", "2", "--strategy", "realtime", *out, *SIZE)
+    said = [line.split() for line in example(name, *arguments, overheard=True).splitlines()]
+    assert [int(words[1]) for words in said if words[0] == "reevaluated"] == [0, 23]
+    assert sum(words[0] == "told" for words in said) == 2
