@@ -134,7 +134,6 @@ def test_runs_of_shards_in_a_bucket_are_packages_as_they_lie(
     assert not train.stats().get("packages")
 
 
-
 def test_order_classes_and_labels_in_a_bucket_are_those_of_the_folder(bucket: Bucket, tmp_path: Path) -> None:
     root = tmp_path / "awkward"
     for name in (
