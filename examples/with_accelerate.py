@@ -4,6 +4,7 @@ accelerate launch examples/with_accelerate.py --data images
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import hotset
@@ -52,6 +53,7 @@ def main() -> None:
 
     for epoch in range(sampler.epoch, args.epochs):
         loader.set_epoch(epoch)
+        sampler.reevaluate(model, partial(F.cross_entropy, reduction="none"))
         model.train()
         for images, labels, ids in loader:
             loss = F.cross_entropy(model(images), labels, reduction="none")
@@ -66,7 +68,7 @@ def main() -> None:
             chosen, labels = accelerator.gather_for_metrics((chosen, labels))
             right += int((chosen == labels).sum())
             total += len(labels)
-        measured = hook.end_epoch()
+        measured = hook.end_epoch(accuracy=right / total)
         waits = ", ".join(f"{name} {value:.3f}" for name, value in sorted(measured.items()))
         accelerator.print(f"epoch {epoch}: accuracy {right / total:.3f}, {waits}")
         if args.checkpoint:

@@ -4,6 +4,7 @@ python examples/with_lightning.py --data images --devices 2
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def main() -> None:
     train = hotset.ImageFolder(args.data / "train", transforms.Compose(shaken), with_ids=True)
     val = hotset.ImageFolder(args.data / "val", transforms.Compose(still))
     sampler = hotset.Sampler(train, args.strategy)
-    callback = hotset.lightning.Callback(sampler)
+    callback = hotset.lightning.Callback(
+        sampler, loss=partial(F.cross_entropy, reduction="none"), accuracy="accuracy"
+    )
     trainer = lightning.Trainer(
         devices=args.devices,
         max_epochs=args.epochs,

@@ -5,15 +5,18 @@ divided already, by a plan of equal parts, so `Hook.prepare` makes the same kind
 batches to the device and tells Accelerate about the end of an epoch, without dividing once more. The Trainer
 of `transformers` trains through Accelerate: return `hook.prepare(loader)` from its `get_train_dataloader`.
 
-The hook is registered for checkpoints: `accelerator.save_state` and `load_state` keep the sampler's place.
+The hook is registered for checkpoints: `accelerator.save_state` and `load_state` keep the sampler's place and
+what its strategy has learned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from .checkpoint import draws_from, load, saved
 from .errors import InvalidError
 from .measured import measured
 from .sampler import Sampler
@@ -32,8 +35,7 @@ class Hook:
         """`loader` as Accelerate wants it, each rank with its own part of the plan."""
         from accelerate.data_loader import prepare_data_loader
 
-        inner = getattr(loader.batch_sampler, "sampler", None)
-        if self.sampler not in (loader.sampler, inner):
+        if not draws_from(loader, self.sampler):
             raise InvalidError(
                 "the loader's `sampler=` is not the one this hook was made for; give the loader of the "
                 "training to `prepare`, and others to `accelerator.prepare`"
@@ -46,9 +48,11 @@ class Hook:
             process_index=0,
             put_on_device=accelerator.device_placement,
             rng_types=None,
-            use_stateful_dataloader=accelerator.use_stateful_dataloader,
+            # The hook keeps the place; a loader that keeps it too would apply it a second time.
+            use_stateful_dataloader=False,
             non_blocking=accelerator.non_blocking,
         )
+        prepared = _counting(prepared)
         # Accelerate looks for this before it wraps anything, and then only remembers the loader.
         prepared._is_accelerate_prepared = True
         prepared.iteration = self.sampler.epoch
@@ -66,14 +70,31 @@ class Hook:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands, for `accelerator.save_state`."""
-        return self.sampler.state_dict()
+        """Where the sampler stands, for `accelerator.save_state`, and what its strategy has learned."""
+        loader = self._prepared
+        if loader is None:
+            return saved(self.sampler, None, 0, last=False)
+        return saved(self.sampler, loader, loader.yielded, last=getattr(loader, "end_of_dataloader", False))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there."""
-        self.sampler.load_state_dict(state)
-        if not state["left"]:
-            self.sampler.set_epoch(int(state["epoch"]) + 1)
+        load(self.sampler, state)
         if self._prepared is not None:
             # A prepared loader counts epochs itself, from 0, and says so to its sampler.
             self._prepared.iteration = self.sampler.epoch
+
+
+def _counting(prepared: Any) -> Any:
+    """A prepared loader that counts the batches it hands out, in `yielded`."""
+
+    class Counting(type(prepared)):  # type: ignore[misc]  # of Accelerate's own class, whichever it is
+        def __iter__(self) -> Iterator[Any]:
+            self.yielded = 0
+            for batch in super().__iter__():
+                self.yielded += 1
+                yield batch
+
+    counting = object.__new__(Counting)
+    counting.__dict__.update(prepared.__dict__)
+    counting.yielded = 0
+    return counting

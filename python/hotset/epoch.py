@@ -29,6 +29,8 @@ class Epoch:
     def __init__(self, number: int, plan: Plan, start: int, samples: int) -> None:
         self.number = number
         self.plan = plan
+        self.start = start
+        """Where this process began it, beyond 0 in a run that resumes."""
         self.handed = start
         """Slots of the plan that were handed out, those before `start` included."""
         self.trained = start

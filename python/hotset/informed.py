@@ -13,7 +13,10 @@ from .epoch import Epoch
 from .errors import InvalidError
 from .reevaluation import Loss, losses_of
 from .reports import Reports
-from .source import Source
+from .source import Plan, Source
+
+_ASKING = ("hybrid", "realtime")
+"""Strategies that ask for re-evaluation."""
 
 _AT_ONCE = 1 << 20
 """Losses told in one call."""
@@ -28,6 +31,8 @@ class Informed:
     _source: Source
     _reports: Reports
     _running: Epoch | None
+    _planned: tuple[int, int, Plan] | None
+    _loaded: bool
 
     def importance(self) -> torch.Tensor:
         """The last score of every sample, by id; NaN where none was reported. For the curious."""
@@ -46,7 +51,8 @@ class Informed:
     ) -> int:
         """Tells the strategy what the samples it asks for cost the model now; returns how many they were.
 
-        Call it between `set_epoch` and the epoch. Strategies that need no such thing ask for nothing.
+        Call it between `set_epoch` and the epoch, before `len(loader)`, which needs the plan. Strategies that
+        need no such thing ask for nothing.
 
         - `model`: put into evaluation mode for it; its mode and all random states are then as before.
         - `loss`: the loss of each sample, from the model's output and the labels.
@@ -54,6 +60,12 @@ class Informed:
         - `device`: that of the model's parameters where it is not given.
         - `collate`: makes inputs and labels of a list of samples; torch's own without it.
         """
+        if self.strategy in _ASKING and self._is_planned():
+            raise InvalidError(
+                f"`reevaluate` came after epoch {self.epoch} was planned, too late to change it; call "
+                "`sampler.set_epoch(epoch)`, then `sampler.reevaluate(...)`, and only then `len(loader)`, as "
+                "progress bars do, or the loop"
+            )
         self._reports.flush()
         ids = list(self._source.reevaluation(self.epoch))
         if ids:
@@ -72,6 +84,13 @@ class Informed:
                 last = first + _AT_ONCE
                 self._source.reevaluated(self.epoch, ids[first:last], losses[first:last], last >= len(ids))
         return len(ids)
+
+    def _is_planned(self) -> bool:
+        """Whether this process has the plan of the epoch that is next, or under way."""
+        if self._planned is not None and self._planned[0] == self.epoch:
+            return True
+        # Whoever goes on from a state may have trained that epoch before.
+        return self._running is not None and self._running.number == self.epoch and not self._loaded
 
     def end_epoch(self, *, accuracy: float) -> None:
         """Says how good the model was after this epoch, to strategies that want to know (`pads`)."""

@@ -1,9 +1,10 @@
 """Hotset in Lightning: `Trainer(callbacks=[hotset.lightning.Callback(sampler)])`.
 
 Lightning leaves a `DistributedSampler` as it is, and calls its `set_epoch`, so that training works without
-this. The callback adds what it cannot know: where the sampler stands goes into checkpoints and comes back, in
-mid-epoch too; the server's counters are logged, with each rank's wait; strategies that ask for it get their
-samples re-evaluated, and the accuracy.
+this. The callback adds what it cannot know: where the sampler stands and what its strategy has learned go
+into checkpoints and come back, in mid-epoch too; the server's counters are logged, with each rank's wait;
+strategies that ask for it get their samples re-evaluated, and the accuracy; validation follows epochs that
+are shorter than the first.
 
 Losses are reported in `training_step`, with `sampler.update(ids, loss)`.
 """
@@ -15,7 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
+from .checkpoint import draws_from, load, saved
 from .measured import measured
 from .sampler import Sampler
 
@@ -47,15 +50,35 @@ class Callback(_Base):
         self._loss = loss
         self._accuracy = accuracy
         self._trainer: Any = None
+        self._evaluated: int | None = None
+        """The epoch before which samples were re-evaluated last."""
+        self._before: int | None = None
+        """Batches that Lightning counts in this epoch and that were trained before this run; none until its
+        first batch."""
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Remembers who trains."""
-        self._trainer = trainer
+        self._trainer, self._before = trainer, None
+        if self.sampler.running is None:
+            # In a run that resumes Lightning begins to draw, and the plan is made, before the epoch starts.
+            self._reevaluate(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Has the samples re-evaluated that the strategy asks for."""
-        if self._loss is not None:
+        """Has the samples re-evaluated that the strategy asks for, and the epoch's batches counted."""
+        self._before = None
+        self._reevaluate(pl_module)
+        _count(trainer)
+
+    def _reevaluate(self, pl_module: Any) -> None:
+        """Has samples re-evaluated, once before an epoch."""
+        if self._loss is not None and self._evaluated != self.sampler.epoch:
             self.sampler.reevaluate(pl_module, self._loss, device=pl_module.device)
+            self._evaluated = self.sampler.epoch
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Remembers where the epoch begins, in the middle where the run resumes."""
+        if self._before is None:
+            self._before = trainer.fit_loop.epoch_loop.batch_progress.current.processed
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Logs what the server counted, and each rank's wait."""
@@ -68,17 +91,42 @@ class Callback(_Base):
             self.sampler.end_epoch(accuracy=float(trainer.callback_metrics[self._accuracy]))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands, for a checkpoint."""
+        """Where the sampler stands, for a checkpoint, and what its strategy has learned."""
         if self._trainer is None:
-            return {"sampler": self.sampler.state_dict()}
-        progress = self._trainer.fit_loop.epoch_loop.batch_progress
-        state = self.sampler.state_dict()
-        # The loader may leave out an incomplete last batch, which the sampler does not know.
-        return {"sampler": {**state, "left": state["left"] and not progress.is_last_batch}}
+            return {"sampler": saved(self.sampler, None, 0, last=False)}
+        loop = self._trainer.fit_loop
+        progress = loop.epoch_loop.batch_progress
+        loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
+        own = next((loader for loader in loaders if draws_from(loader, self.sampler)), None)
+        trained = 0 if self._before is None else progress.current.processed - self._before
+        # Until the first batch it says this of the epoch before.
+        last = self._before is not None and progress.is_last_batch
+        return {"sampler": saved(self.sampler, own, trained, last)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from a checkpoint. Lightning begins to draw before it says which epoch it is in."""
-        state = state_dict["sampler"]
-        self.sampler.load_state_dict(state)
-        if not state["left"]:
-            self.sampler.set_epoch(int(state["epoch"]) + 1)
+        load(self.sampler, state_dict["sampler"])
+        self._evaluated = None
+
+
+def _count(trainer: Any) -> None:
+    """Counts the batches of this epoch.
+
+    Lightning counts those of the first and validates after as many, which a shorter epoch never reaches and a
+    longer one would be cut to.
+    """
+    loop, share = trainer.fit_loop, trainer.limit_train_batches
+    if loop.max_batches == float("inf"):
+        return
+    loaders = loop._combined_loader
+    for place, loader in enumerate(loaders.flattened):
+        if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
+            batches = len(loader)
+            # A number of batches, or a share of them.
+            loaders.limits[place] = (
+                min(batches, share) if isinstance(share, int) else max(1, int(batches * share))
+            )
+    loop.max_batches = len(loaders)
+    interval = trainer.val_check_interval
+    if isinstance(interval, float) and trainer.val_check_batch not in (None, float("inf")):
+        trainer.val_check_batch = max(1, int(loop.max_batches * interval))

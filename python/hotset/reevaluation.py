@@ -42,7 +42,7 @@ def losses_of(
     if batch_size < 1:
         raise InvalidError(f"`batch_size={batch_size}`: at least 1 is needed")
     plain = _plain(dataset, transform)
-    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    inner = _alone(model)
     place = _device(inner) if device is None else torch.device(device)
     found: list[float] = []
     with undisturbed(inner), torch.inference_mode():
@@ -95,6 +95,13 @@ def _plain(dataset: Dataset, transform: Callable[[Any], Any] | None) -> Dataset:
             )
         plain.transform = transform
     return plain
+
+
+def _alone(model: nn.Module) -> nn.Module:
+    """`model` on this rank alone: ranks have different numbers of batches, and none may wait for another."""
+    # What `torch.compile` makes of a module keeps it under this name.
+    plain = getattr(model, "_orig_mod", model)
+    return plain.module if isinstance(plain, nn.parallel.DistributedDataParallel) else model
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -1,10 +1,10 @@
 """Losses on their way from the trainer to the server.
 
 A loss on a GPU is not there yet when the trainer hands it over: the kernels that make it are still queued.
-Asking for its value would stop the trainer until the GPU has caught up, so it leaves by itself: a stream
-beside the trainer's copies it into pinned memory and marks an event. Whoever calls next sends what has
-arrived in the meantime. At most `_IN_FLIGHT` are on their way; the trainer waits for the oldest only when it
-is that many steps ahead of its GPU. There is no thread.
+Asking for its value would stop the trainer until the GPU has caught up, so it leaves by itself: the trainer's
+stream copies it, and one beside it brings the copy into pinned memory and marks an event. Whoever calls next
+sends what has arrived in the meantime. At most `_IN_FLIGHT` are on their way; the trainer waits for the
+oldest only when it is that many steps ahead of its GPU. There is no thread.
 
 One call to the server is one mini-batch, since some strategies rank losses within it.
 """
@@ -45,6 +45,11 @@ class Departed:
     rooms: list[torch.Tensor]
     """The pinned memory that the two lie in."""
     deliver: Deliver
+
+
+def as_it_is(loss: torch.Tensor) -> torch.Tensor:
+    """A copy of the losses as they are now: the trainer may go on with them in place (`loss /= 4`)."""
+    return loss.detach().to(torch.float32, copy=True)
 
 
 class Reports:
@@ -95,10 +100,12 @@ class Reports:
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = torch.cuda.Stream(device)
+        # On the trainer's own stream, before whatever the trainer does next.
+        kept = as_it_is(loss)
         stream.wait_stream(torch.cuda.current_stream(device))
         rooms: list[torch.Tensor] = []
         with torch.cuda.stream(stream):
-            scores = self._copied(loss.detach(), torch.float32, stream, rooms)
+            scores = self._copied(kept, torch.float32, stream, rooms)
             copied = None if ids is None else self._copied(ids.detach(), torch.int64, stream, rooms)
             # Blocking: who waits for it leaves the processor to the loader's workers.
             event = torch.cuda.Event(blocking=True)

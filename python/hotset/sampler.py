@@ -25,7 +25,9 @@ from .divided import judge_callers
 from .epoch import Epoch
 from .errors import InvalidError
 from .informed import Informed
+from .lengths import most
 from .losses import judge_loss, judged_ids, quoted
+from .off import Direct
 from .reports import Reports
 from .slots import Slots
 from .source import Plan, Scheme, absolute, texts
@@ -98,6 +100,8 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         self._warned = False
         self._start = 0
         """Where the next iteration starts, in slots of all ranks: beyond 0 only in a run that resumes."""
+        self._length = 0, 1
+        """Slots of each rank in the plan that `_start` is a place of, 0 where not known, and the ranks."""
         self._planned: tuple[int, int, Plan] | None = None
         """The plan of an epoch that has not begun, with its number and start."""
         self._running: Epoch | None = None
@@ -116,6 +120,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             package_bytes=_bytes(package_size),
             package_options=dict(self._source.options if package_options is None else package_options),
         )
+        self._scheme = scheme
         self._source.attach(scheme, rank, num_replicas)
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
@@ -134,18 +139,24 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         running = self._running
         if running is not None and (not self._fresh or running.number == self.epoch):
             return len(running)
-        samples, (_, world) = self._source.catalog.samples, self._source.ranks()
-        if running is None or self.strategy == "uniform":
+        if self.epoch == 0 or self.strategy == "uniform":
             # Every strategy begins with an epoch of all samples.
-            return math.ceil(samples / world) if self.pad else samples // world
+            return self._whole()
         return len(self._plan()[1])
+
+    def _whole(self) -> int:
+        """This rank's part of an epoch of all samples."""
+        samples, (_, world) = self._source.catalog.samples, self._source.ranks()
+        # `quiver` pads by itself; past the server every strategy is `uniform`.
+        pad = self.pad or (self.strategy == "quiver" and not isinstance(self._source, Direct))
+        return math.ceil(samples / world) if pad else samples // world
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
         if not 0 <= epoch <= _LAST_EPOCH:
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
         if epoch != self.epoch:
-            self._start, self._loaded = 0, False
+            self._start, self._length, self._loaded = 0, (0, 1), False
         self.epoch = self._asked = epoch
         self._fresh = True
 
@@ -163,15 +174,16 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
                 )
             self.set_epoch(following)
         judge_callers(self._source.ranks()[1])
-        # The losses of the epoch before belong to it, and may be what this one is planned from.
-        self._reports.flush()
         start, plan = self._plan()
-        self._fresh, self._loaded, self._start, self._planned = False, False, 0, None
+        self._judge_place(start, plan)
+        self._fresh, self._loaded, self._start, self._length, self._planned = False, False, 0, (0, 1), None
         self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
         return self._running
 
     def _plan(self) -> tuple[int, Plan]:
         """The plan of the epoch that was set, and where in it to start."""
+        # The losses of the epoch before belong to it, and may be what this one is planned from.
+        self._reports.flush()
         self.rank, self.num_replicas = self._source.ranks()
         samples = self._source.catalog.samples
         if samples < self.num_replicas and not self.pad:
@@ -184,12 +196,42 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             self._planned = self.epoch, start, self._source.plan(self.epoch, start)
         return start, self._planned[2]
 
+    def _judge_place(self, start: int, plan: Plan) -> None:
+        """Warns where a state is a place of another plan."""
+        (length, world), here = self._length, len(plan)
+        # Ranks get equal parts: another number of them makes a difference of less than that number.
+        if (
+            start
+            and length
+            and abs(here * self.num_replicas - length * world) >= max(self.num_replicas, world)
+        ):
+            _log.warning(
+                "the state is a place in a plan of %d samples, and epoch %d has %d here: samples of it are "
+                "trained twice or not at all; load what the strategy had learned before the state, with "
+                "`load_importance_state`",
+                length * world,
+                self.epoch,
+                here * self.num_replicas,
+            )
+
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
-        """Batches of this rank in `epochs` epochs, for schedulers that want to know."""
+        """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
+
+        It is exact for strategies whose epochs are equally long. For `iis` and `realtime` the shorter epochs
+        follow from `fraction`, `warmup` and `full_last`, where the loss of every sample is reported; other
+        strategies find out while they train how short an epoch is, and whole ones are counted.
+        """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
-        steps = len(self) // batch_size if drop_last else math.ceil(len(self) / batch_size)
-        return epochs * steps
+        whole, samples, (_, world) = self._whole(), self._source.catalog.samples, self._source.ranks()
+        # Past the server every epoch is whole.
+        known = not isinstance(self._source, Direct)
+        drawn = most(self._scheme, samples, epochs) if known else [samples] * epochs
+        # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
+        lengths = [min(whole, math.ceil(together / world)) for together in drawn]
+        return sum(
+            length // batch_size if drop_last else math.ceil(length / batch_size) for length in lengths
+        )
 
     # Inside a graph it would be traced, and what it does to this object frozen.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -247,6 +289,13 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
         self._reports.flush()
 
+    @property
+    def running(self) -> Epoch | None:
+        """The epoch under way; none before its first index is drawn."""
+        running = self._running
+        # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+        return None if running is None or running.number != self.epoch or self._loaded else running
+
     def state_dict(self, trained: int | None = None) -> dict[str, Any]:
         """Where this rank stands, in a few numbers.
 
@@ -254,13 +303,12 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         has drawn, which with workers is ahead of the training. There say how many samples this rank has
         trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
         """
-        running = self._running
+        running = self.running
         if trained is not None:
             if trained < 0:
                 raise InvalidError(f"`trained={trained}`: a number of samples is needed")
             position = trained
-        elif running is None or running.number != self.epoch or self._loaded:
-            # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+        elif running is None:
             return self._state(self._start // self._source.ranks()[1])
         else:
             position = running.trained if running.reported else running.handed
@@ -281,13 +329,17 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
         self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
+        self._length, self._planned = (int(state.get("length", 0)), world), None
 
     def _state(self, position: int) -> dict[str, Any]:
         catalog, running = self._source.catalog, self._running
+        begun = running is not None and running.number == self.epoch
+        length = len(running) if running is not None and begun else self._length[0]
         return {
             "epoch": self.epoch,
             "position": position,
-            "left": running is None or running.number != self.epoch or position < len(running),
+            "left": not begun or position < length,
+            "length": length,
             "world": self._source.ranks()[1],
             "seed": self.seed,
             "strategy": self.strategy,
@@ -305,7 +357,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         self.load_state_dict(state)
         if state["left"]:
             return False
-        self.epoch, self._start, self._loaded = self.epoch + 1, 0, False
+        self.epoch, self._start, self._length, self._loaded = self.epoch + 1, 0, (0, 1), False
         return True
 
 

@@ -16,6 +16,7 @@ import hotset.accelerate
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 from processes import free_port
 from torch.utils.data import DataLoader
 from trees import equal_files, planned
@@ -62,12 +63,18 @@ def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_wri
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("report", [True, False])
 @pytest.mark.parametrize("stop", [3, 7, 9])
-def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers: int, stop: int) -> None:
+def test_save_state_keeps_the_place_of_what_was_trained(
+    tmp_path: Path, workers: int, stateful: bool, report: bool, stop: int
+) -> None:
     place = equal_files(tmp_path / "tree", SAMPLES, 50)
 
     def made() -> tuple[Accelerator, hotset.Sampler, DataLoader[Any]]:
-        accelerator = Accelerator(cpu=True)
+        accelerator = Accelerator(
+            cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful)
+        )
         train = hotset.Dataset(place, with_ids=True)
         sampler = hotset.Sampler(train, seed=3)
         loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=_ids)
@@ -76,7 +83,8 @@ def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers:
     def trained(sampler: hotset.Sampler, loader: DataLoader[Any], epochs: int) -> Iterator[list[int]]:
         for _ in range(epochs):
             for ids in loader:
-                sampler.update(ids, torch.ones(len(ids)))
+                if report:
+                    sampler.update(ids, torch.ones(len(ids)))
                 yield ids.tolist()
 
     accelerator, sampler, loader = made()
@@ -84,10 +92,59 @@ def test_save_state_keeps_the_place_of_what_was_trained(tmp_path: Path, workers:
     accelerator.save_state(str(tmp_path / "checkpoint"))
     accelerator, sampler, loader = made()
     accelerator.load_state(str(tmp_path / "checkpoint"))
+    seen += islice(trained(sampler, loader, 1), 2)
+    accelerator.save_state(str(tmp_path / "again"))
+    accelerator, sampler, loader = made()
+    accelerator.load_state(str(tmp_path / "again"))
     seen += trained(sampler, loader, 2 if stop < 7 else 1)
     assert [number for ids in seen for number in ids] == [
         number for epoch in range(2) for number in planned(SAMPLES, epoch, seed=3)
     ]
+
+
+@pytest.mark.parametrize("stop", [3, 7, 9, 12])
+def test_a_strategy_that_learned_goes_on_with_the_same_plans(tmp_path: Path, stop: int) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+
+    def made() -> tuple[Accelerator, hotset.Sampler, DataLoader[Any]]:
+        train = hotset.Dataset(place, with_ids=True)
+        sampler = hotset.Sampler(train, "iis", seed=3, settings={"fraction": 0.5})
+        loader = DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
+        accelerator = Accelerator(cpu=True)
+        return accelerator, sampler, hotset.accelerate.Hook(accelerator, sampler).prepare(loader)
+
+    def trained(sampler: hotset.Sampler, loader: DataLoader[Any]) -> Iterator[tuple[int, list[int]]]:
+        for epoch in range(sampler.epoch, 4):
+            for ids in loader:
+                sampler.update(ids, (ids * 7919 % 1009).float())
+                yield epoch, ids.tolist()
+
+    _, *run = made()
+    whole = list(trained(*run))
+    accelerator, *run = made()
+    seen = list(islice(trained(*run), stop))
+    accelerator.save_state(str(tmp_path / "checkpoint"))
+    accelerator, *run = made()
+    accelerator.load_state(str(tmp_path / "checkpoint"))
+    seen += trained(*run)
+    assert seen == whole and len(whole) < 4 * 7
+
+
+@pytest.mark.parametrize("report", [True, False])
+def test_an_epoch_whose_incomplete_batch_was_left_out_is_over(tmp_path: Path, report: bool) -> None:
+    accelerator = Accelerator(cpu=True)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
+    sampler = hotset.Sampler(train)
+    hook = hotset.accelerate.Hook(accelerator, sampler)
+    loader = hook.prepare(DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids, drop_last=True))
+    left = []
+    for ids in loader:
+        if report:
+            sampler.update(ids, torch.ones(len(ids)))
+        left.append(hook.state_dict()["left"])
+    assert left == [True] * 5 + [False]
+    loader.set_epoch(1)
+    assert hook.state_dict()["left"], "the next has not begun"
 
 
 def test_gradients_are_accumulated_to_the_end_of_the_epoch(tmp_path: Path) -> None:

@@ -33,9 +33,24 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def example(name: str, *arguments: str | Path, processes: int = 1) -> str:
+OVERHEARD = """
+import runpy, sys, hotset
+inner, ended = hotset.Sampler.reevaluate, hotset.Sampler.end_epoch
+def reevaluate(*given, **more):
+    print("reevaluated", asked := inner(*given, **more))
+    return asked
+def end_epoch(self, *, accuracy):
+    print("told", accuracy)
+    ended(self, accuracy=accuracy)
+hotset.Sampler.reevaluate, hotset.Sampler.end_epoch = reevaluate, end_epoch
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def example(name: str, *arguments: str | Path, processes: int = 1, overheard: bool = False) -> str:
     """Runs an example, by torchrun if there are several processes; what it printed."""
-    command = [sys.executable]
+    command = [sys.executable, *(("-c", OVERHEARD) if overheard else ())]
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
         command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
@@ -113,3 +128,12 @@ def test_an_accelerate_training_runs_and_goes_on(images: Path, tmp_path: Path, p
     assert all(f"hotset/wait/rank{rank}" in first for rank in range(processes))
     more = example("with_accelerate.py", *arguments, "--epochs", "2", processes=processes)
     assert [line.split(":")[0] for line in more.splitlines()] == ["epoch 1"]
+
+
+@pytest.mark.parametrize("name", ["with_lightning.py", "with_accelerate.py"])
+def test_a_strategy_is_told_what_it_asks_for(images: Path, tmp_path: Path, name: str) -> None:
+    out = ("--out", tmp_path) if "lightning" in name else ()
+    arguments = ("--data", images, "--epochs", "2", "--strategy", "realtime", *out, *SIZE)
+    said = [line.split() for line in example(name, *arguments, overheard=True).splitlines()]
+    assert [int(words[1]) for words in said if words[0] == "reevaluated"] == [0, 23]
+    assert sum(words[0] == "told" for words in said) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -82,6 +83,27 @@ def test_on_another_server_a_run_goes_on_sample_for_sample(
     sampler.load_state_dict(kept["place"])
     seen += trained(sampler, loader, 2)
     assert seen == whole
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_place_in_another_plan_is_warned_of_and_the_length_is_that_of_the_plan(
+    tmp_path: Path, learned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+    sampler, loader = made(place, "iis")
+    steps = sum(1 for _ in islice(trained(sampler, loader, 0), 2 * SAMPLES // BATCH + 3))
+    length, kept, importance = len(sampler), sampler.state_dict(), sampler.importance_state()
+    assert steps and kept["epoch"] == 2 and 0 < length < SAMPLES
+
+    resumed, _ = made(place, "iis")
+    if learned:
+        resumed.load_importance_state(importance)
+    resumed.load_state_dict(kept)
+    assert resumed.state_dict() == kept
+    assert len(resumed) == (length if learned else SAMPLES), "of the plan, before the first draw"
+    with caplog.at_level(logging.WARNING):
+        list(resumed)
+    assert ("load_importance_state" in caplog.text) is not learned
 
 
 def test_what_was_learned_of_another_dataset_is_refused_with_both_names(tmp_path: Path) -> None:

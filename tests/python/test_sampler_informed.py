@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import hotset
 import numpy
 import pytest
 import torch
+from hotset import _core, job
 from hotset.source import SAMPLE_MASK
-from torch import nn
+from torch import distributed, nn
 from trees import content
 
 
@@ -101,6 +104,25 @@ def test_modes_and_random_states_are_left_as_they_were(train: hotset.ImageFolder
     assert torch.equal(model[1].running_mean, running)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_ranks_do_not_wait_for_each_other(
+    train: hotset.ImageFolder, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(*_: object) -> torch.Tensor:
+        raise AssertionError("a rank with one batch more would wait here for ever")
+
+    sampler = hotset.Sampler(train, num_replicas=1, rank=0)
+    Asking(sampler, [0, 1])
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model: nn.Module = nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+        monkeypatch.setattr(nn.parallel.DistributedDataParallel, "forward", waits)
+        model = torch.compile(model, backend="eager") if compiled else model
+        assert sampler.reevaluate(model, squared) == 2
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_a_model_that_fails_is_put_back_too(train: hotset.ImageFolder) -> None:
     model = nn.Linear(2, 1)
     sampler = hotset.Sampler(train)
@@ -152,3 +174,105 @@ def test_importance_is_the_last_score_of_every_sample(train: hotset.ImageFolder)
     assert scores.shape == (20,) and scores.dtype == torch.float32
     assert [float(scores[number]) for number in ids] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert int(scores.isnan().sum()) == 15
+
+
+def _squares(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    values = torch.stack([image for image, _ in samples]).flatten()
+    return values, values
+
+
+@pytest.mark.parametrize("strategy", [name for name, *_ in _core.strategies()])
+def test_whoever_asks_for_reevaluation_is_known_and_refuses_it_after_the_plan(
+    train: hotset.ImageFolder, strategy: str
+) -> None:
+    settings: dict[str, object] = {"warmup_max": 1} if strategy == "hybrid" else {}
+    sampler = hotset.Sampler(train, strategy, settings=settings)
+    asked = 0
+
+    def reevaluate() -> int:
+        return sampler.reevaluate(nn.Identity(), lambda output, _: output, collate=_squares)
+
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        asked += reevaluate()
+        ids = [index & SAMPLE_MASK for index in sampler]
+        sampler.update(ids, torch.rand(len(ids)))
+    assert bool(asked) == (strategy in ("hybrid", "realtime"))
+    sampler.set_epoch(3)
+    len(sampler)
+    if asked:
+        with pytest.raises(
+            hotset.InvalidError, match=r"epoch 3 was planned.*reevaluate.*then `len\(loader\)`"
+        ):
+            reevaluate()
+    else:
+        assert reevaluate() == 0
+
+
+def test_a_plan_made_for_its_length_knows_the_losses_on_their_way(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train, "iis", settings={"fraction": 0.5})
+    list(sampler)
+    flushed: list[int] = []
+    sampler._reports.flush = lambda: flushed.append(sampler.epoch)  # type: ignore[method-assign]
+    sampler.set_epoch(1)
+    len(sampler)
+    assert flushed == [1]
+
+
+@pytest.mark.parametrize("strategy", [name for name, *_ in _core.strategies()])
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_the_first_epoch_has_the_length_that_was_told_before(
+    train: hotset.ImageFolder, strategy: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTSET", mode)
+    place = hotset.ImageFolder(train.root, loader=first_byte)
+    sampler = hotset.Sampler(place, strategy, num_replicas=3, rank=0)
+    assert len(sampler) == len(list(sampler)) == len(sampler)
+
+
+@pytest.mark.parametrize(
+    "strategy, settings, world, pad",
+    [
+        *[(name, {}, 1, False) for name, *_ in _core.strategies()],
+        ("iis", {"fraction": 0.35, "warmup": 3, "full_last": 0.2}, 1, False),
+        ("realtime", {"fraction": 0.9, "warmup": 0}, 1, False),
+        ("iis", {}, 3, False),
+        ("iis", {}, 3, True),
+    ],
+)
+def test_total_steps_are_never_fewer_than_there_are(
+    train: hotset.ImageFolder,
+    strategy: str,
+    settings: dict[str, object],
+    world: int,
+    pad: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    epochs = 6
+    how: dict[str, Any] = {"settings": settings, "epochs": epochs, "num_replicas": world, "pad": pad}
+
+    def made(rank: int) -> hotset.Sampler:
+        # As in processes of their own, all are the first dataset of the run.
+        monkeypatch.setattr(job, "_numbers", Counter())
+        place = hotset.ImageFolder(train.root, loader=first_byte, job="steps")
+        return hotset.Sampler(place, strategy, rank=rank, **how)
+
+    samplers = [made(rank) for rank in range(world)]
+    lengths = []
+    for epoch in range(epochs):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        drawn = [[index & SAMPLE_MASK for index in sampler] for sampler in samplers]
+        for sampler, ids in zip(samplers, drawn, strict=True):
+            sampler.update(ids, torch.rand(len(ids)))
+        lengths.append(len(drawn[0]))
+    promised = [samplers[0].total_steps(upto, 1) for upto in range(epochs + 1)]
+    each = [after - before for before, after in pairwise(promised)]
+    assert all(most >= length for most, length in zip(each, lengths, strict=True))
+    if strategy not in ("hybrid", "infobatch"):
+        # A remainder of the ranks may come or not; the second epoch is planned before all losses are there.
+        assert all(
+            most - length <= (world > 1)
+            for epoch, (most, length) in enumerate(zip(each, lengths, strict=True))
+            if epoch != 1
+        )

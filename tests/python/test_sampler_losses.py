@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import hotset
 import pytest
@@ -160,6 +161,51 @@ def test_slots_of_one_sample_have_their_weights_in_turn() -> None:
     assert plain.on_device(torch.tensor([0, 2])).tolist() == [5.0, 4.0]
     plain.add([1], [6.0])
     assert plain.on_device(torch.tensor([1, 0])).tolist() == [6.0, 5.0]
+
+
+def test_two_weights_in_one_block_are_told_apart() -> None:
+    weights = Weights(2)
+    weights.add([0, 0, 1], [2.0, 1.0, 1.0])
+    assert weights.on_device(torch.tensor([0])).tolist() == [2.0]
+    assert weights.to_come([0, 0]).tolist() == [1.0, 1.0]
+    assert weights.of([0, 0, 1]).tolist() == [1.0, 1.0, 1.0], "reported again, it keeps the last"
+
+
+def test_only_samples_with_several_weights_have_a_queue() -> None:
+    weights, samples = Weights(10_000), list(range(10_000))
+    for first in range(0, 10_000, 4096):
+        ids = samples[first : first + 4096]
+        weights.add(ids, [2.0 if number % 3 else 1.0 for number in ids])
+        assert weights.on_device(torch.tensor(ids[:2])).tolist() == [2.0 if n % 3 else 1.0 for n in ids[:2]]
+    weights.add([5, 6], [2.0, 1.0])
+    assert not weights._waiting and not weights._differ, "the same weight again"
+    assert [len(since) for _, since in weights._on_device.values()] == [1], "only what came since"
+    weights.of([7])
+    weights.add([5, 7, 8], [0.0, 0.0, 0.0])
+    assert sorted(weights._waiting) == [5, 7, 8] and not weights._on_device
+    assert weights.of([5, 5, 5, 7, 8, 8]).tolist() == [2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
+    assert not weights._waiting
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loss_that_is_changed_in_place_leaves_as_it_was(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():
+        # Streams and events that do nothing: a copy to pinned memory is not made before it is waited for.
+        for name in ("Stream", "Event", "stream", "current_stream"):
+            monkeypatch.setattr(torch.cuda, name, lambda *_, **__: MagicMock(device=torch.device("cuda")))
+    device = torch.device("cuda", 0)
+    ids = torch.arange(3, device=device if torch.cuda.is_available() else None)
+    arrived: list[list[float]] = []
+    for place in {torch.device("cpu"), ids.device}:
+        departing = Reports()
+        loss = torch.tensor([1.0, 2.0, 3.0], dtype=dtype, device=place)
+        left = departing._depart(device, loss, ids, lambda _, scores: arrived.append(scores))
+        loss /= 4
+        left.event.synchronize()
+        departing._deliver(left)
+        assert arrived.pop() == [1.0, 2.0, 3.0]
 
 
 def test_ids_that_were_not_served_are_refused_by_name(train: hotset.Dataset) -> None:
