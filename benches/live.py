@@ -31,6 +31,7 @@ from typing import Any
 import hotset
 import torch
 from miss_path import served
+from report import spread
 from sources import Samples, UntrueError, isolate
 
 BATCH = 256
@@ -215,17 +216,13 @@ def _said(arm: Arm, repetition: int) -> None:
     sys.stderr.write(f"repetition {repetition}: {arm.name}: {epochs} s\n")
 
 
-def _spread(values: list[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-
-
 def _table(arms: list[Arm], samples: int) -> None:
     print(f"{'':22} {'s an epoch, steady':>24} {'served':>8} {'hit':>7} {'packed':>7} {'single':>7} ", end="")
     print(f"{'reads':>7} {'requests':>8}")
     for arm in arms:
         counts = [arm.steady_counts(name) for name in ("served", "hit", "packed", "single")]
         more = [arm.steady_counts(name) for name in ("storage_reads", "storage_requests")]
-        print(f"{arm.name:22} {_spread(arm.steady_seconds(), '.2f'):>24}", end="")
+        print(f"{arm.name:22} {spread(arm.steady_seconds(), '.2f'):>24}", end="")
         print(f" {counts[0]:8,.0f} {counts[1]:7,.0f} {counts[2]:7,.0f} {counts[3]:7,.0f}", end="")
         print(f" {more[0]:7,.0f} {more[1]:8,.0f}")
     print(f"{samples:,} samples; what the packer reads and writes is inside")
@@ -245,7 +242,7 @@ def _request_bound(arms: list[Arm], count: int, size: int, options: argparse.Nam
         ]
         verdict = "met" if statistics.median(ratios) >= goal else "MISSED"
         print(
-            f"{icache.name} is {_spread(ratios, '.1f')} times as fast as {other.name}; "
+            f"{icache.name} is {spread(ratios, '.1f')} times as fast as {other.name}; "
             f"goal {goal:g}: {verdict}"
         )
         counted = other.steady_counts("storage_requests") / icache.steady_counts("storage_requests")
@@ -293,7 +290,7 @@ def _compute_bound(arms: list[Arm], count: int, size: int, options: argparse.Nam
             if "lru" in arm.name
             else f"; goal at most 1.1: {'met' if statistics.median(ratios) <= 1.1 else 'MISSED'}"
         )
-        print(f"{arm.name} takes {_spread(ratios, '.2f')} times as long as all in memory{goal}")
+        print(f"{arm.name} takes {spread(ratios, '.2f')} times as long as all in memory{goal}")
 
 
 if __name__ == "__main__":

@@ -91,6 +91,11 @@ class Section:
         return "\n".join([self.title, "", *_aligned(figures), "", *_aligned(ratios), *skipped])
 
 
+def spread(values: Sequence[float], form: str) -> str:
+    """The median, and the least and the most, on one line."""
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
 def _samples(rate: float) -> str:
     return f"{rate / 1e6:.3f}M" if rate >= 1e6 else f"{rate / 1e3:.1f}k"
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import hotset
 from miss_path import served
+from report import spread
 from sources import Samples, isolate
 
 BATCH, SLICE, LOSSES = 256, 4_096, 1_280_000
@@ -130,11 +131,6 @@ def pour(orders: Connection, place: str, other: Path) -> None:
             told += SLICE
         orders.send((told, time.perf_counter() - began))
         assert orders.recv() == "enough"
-
-
-def spread(values: list[float], form: str) -> str:
-    """The median, and the least and the most."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `sampler.update` adds to a GPU step of 10 ms, beside handing the loss over with `.cpu()`.
+"""What `sampler.update` adds to a GPU step of 10 ms, beside `loss.tolist()`, which waits for the GPU.
 
     python -m benchmarks.train.update_cost
 
