@@ -27,6 +27,10 @@ _START = 60.0
 _DETACH = "import os, sys\nif os.fork() == 0: os.execv(sys.argv[1], sys.argv[1:])"
 
 
+class EndedError(UnavailableError):
+    """A server ended before it was ready, and did not say why: somebody may have killed it."""
+
+
 def start(path: str, main_pid: int, deadline: Deadline) -> None:
     """Starts a server on the socket `path` and waits until it listens. Call it under the directory's lock."""
     if not alive(main_pid):
@@ -62,12 +66,10 @@ def start(path: str, main_pid: int, deadline: Deadline) -> None:
         said = _first_line(reader, deadline)
     finally:
         os.close(reader)
+    if not said and not deadline.passed:
+        raise EndedError(f"the private server at `{path}` did not start: it ended at once; see its log above")
     if said != "ready":
-        reason = said or (
-            f"it said nothing in {deadline.seconds:g} s"
-            if deadline.passed
-            else "it ended at once; see its log above"
-        )
+        reason = said or f"it said nothing in {deadline.seconds:g} s"
         raise UnavailableError(f"the private server at `{path}` did not start: {reason}")
 
 

@@ -88,6 +88,9 @@ def lock(directory: Path, deadline: Deadline) -> Iterator[None]:
                 ) from error
         yield
     finally:
+        # Said, since a process that was forked meanwhile has the open directory too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_UN)
         os.close(held)
 
 

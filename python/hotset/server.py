@@ -39,6 +39,9 @@ _GLANCE = 0.01
 _ATTEMPTS = 12
 """How often one call is made; a server that ends each time it is asked is not started for ever."""
 
+_ENDS = 3
+"""How many servers may end as they start before that is an error."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -95,6 +98,7 @@ class Link:
         return _core.Client(self.path, main_pid=self.main_pid, timeout=max(min(deadline.left(), _HELLO), 0.1))
 
     def _owned(self, deadline: Deadline) -> _core.Client:
+        ended = 0
         for _ in range(_ATTEMPTS):
             try:
                 return self._connect(deadline)
@@ -104,7 +108,13 @@ class Link:
             with runtime.lock(directory, deadline):
                 # Whoever had the lock before may have started it.
                 if runtime.listener(self.path) is None:
-                    private.start(self.path, self.main_pid, deadline)
+                    try:
+                        private.start(self.path, self.main_pid, deadline)
+                    except private.EndedError:
+                        # One that cannot run ends every time, one that was killed does not.
+                        ended += 1
+                        if ended == _ENDS:
+                            raise
         return self._connect(deadline)
 
     def _awaited(self, deadline: Deadline) -> _core.Client:

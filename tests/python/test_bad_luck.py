@@ -18,6 +18,7 @@ from typing import Any
 
 import hotset
 import pytest
+from hotset import private
 from hotset.deadline import Deadline
 from hotset.server import Link
 from hotset.source import SAMPLE_MASK
@@ -303,6 +304,29 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
     assert trainer.complained().count("Traceback") <= 1, trainer.complained()
     assert "KeyboardInterrupt" in trainer.complained()
     assert "hotset." not in trainer.complained().replace("hotset.server", ""), trainer.complained()
+
+
+@pytest.mark.parametrize("ends", [2, 3])
+def test_a_server_that_is_killed_as_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int
+) -> None:
+    start, started = private.start, 0
+
+    def killed(path: str, main_pid: int, deadline: Deadline) -> None:
+        nonlocal started
+        started += 1
+        if started <= ends:
+            raise private.EndedError("it ended at once")
+        start(path, main_pid, deadline)
+
+    monkeypatch.setattr(private, "start", killed)
+    place = equal_files(tmp_path / "tree", 3, 10)
+    if ends == 2:
+        assert hotset.Dataset(place)[0]
+    else:
+        with pytest.raises(hotset.UnavailableError, match="ended at once"):
+            hotset.Dataset(place)
+    assert started == 3
 
 
 def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Path) -> None:
