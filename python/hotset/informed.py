@@ -32,7 +32,7 @@ class Informed:
     _reports: Reports
     _running: Epoch | None
     _planned: tuple[int, int, Plan] | None
-    _loaded: bool
+    _fresh: bool
 
     def importance(self) -> torch.Tensor:
         """The last score of every sample, by id; NaN where none was reported. For the curious."""
@@ -89,8 +89,8 @@ class Informed:
         """Whether this process has the plan of the epoch that is next, or under way."""
         if self._planned is not None and self._planned[0] == self.epoch:
             return True
-        # Whoever goes on from a state may have trained that epoch before.
-        return self._running is not None and self._running.number == self.epoch and not self._loaded
+        # Whoever begins an epoch over, or goes on from a state, may have trained it before: its plan stays.
+        return self._running is not None and self._running.number == self.epoch and not self._fresh
 
     def end_epoch(self, *, accuracy: float) -> None:
         """Says how good the model was after this epoch, to strategies that want to know (`pads`)."""

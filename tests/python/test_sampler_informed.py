@@ -198,6 +198,10 @@ def test_whoever_asks_for_reevaluation_is_known_and_refuses_it_after_the_plan(
         ids = [index & SAMPLE_MASK for index in sampler]
         sampler.update(ids, torch.rand(len(ids)))
     assert bool(asked) == (strategy in ("hybrid", "realtime"))
+    # An epoch that is begun over has the plan it had.
+    sampler.set_epoch(2)
+    assert reevaluate() == 0
+    assert [index & SAMPLE_MASK for index in sampler] == ids
     sampler.set_epoch(3)
     len(sampler)
     if asked:
