@@ -66,8 +66,8 @@ test: .venv/.wheel azurite ## Run all Rust and Python tests and print their coun
 .PHONY: lint
 lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licences
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benches/*.py) $(wildcard benchmarks/train/*.py)
