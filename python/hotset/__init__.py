@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import Client, __version__
 from .dataset import Dataset
-from .errors import ChangedError, Error, InternalError, InvalidError, LostError, UnavailableError
+from .errors import (
+    ChangedError,
+    Error,
+    HotsetWarning,
+    InternalError,
+    InvalidError,
+    LostError,
+    UnavailableError,
+)
 from .images import ImageFolder
 from .manifest import Manifest
 from .server import connect
@@ -30,6 +38,7 @@ __all__ = [
     "Client",
     "Dataset",
     "Error",
+    "HotsetWarning",
     "ImageFolder",
     "InternalError",
     "InvalidError",

@@ -36,5 +36,13 @@ class LostError(Error):
     """
 
 
+class HotsetWarning(UserWarning):
+    """Nothing is broken, but the training may not be what you meant, or gain what it could.
+
+    Each comes once a run, from rank 0. Filter them as all warnings:
+    `warnings.simplefilter("ignore", hotset.HotsetWarning)`.
+    """
+
+
 class InternalError(Error):
     """Hotset broke a promise of its own. Please report it, with the message and the server's log."""

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hotset.notes
 import hotset.server
 import pytest
 from processes import Server, naming, until
@@ -21,6 +22,7 @@ _CLEARED = (
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The runtime directory of this test, short enough for sockets."""
+    hotset.notes.forget()
     for name in _CLEARED:
         monkeypatch.delenv(name, raising=False)
     top = Path(tempfile.mkdtemp(prefix="hs-"))
