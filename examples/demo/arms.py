@@ -193,7 +193,7 @@ class HotsetFeed:
             settings=arm.settings,
             epochs=setting.epochs,
             packages=packages,
-            package_size=setting.package_bytes(),
+            package_size=f"{setting.package_bytes()}B",
         )
         self.loader = _loader(setting, self.train, self.sampler)
         self.epoch = 0

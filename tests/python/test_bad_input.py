@@ -117,7 +117,7 @@ def test_a_sample_of_no_bytes_is_a_sample(tmp_path: Path) -> None:
 
 def test_a_cache_smaller_than_one_batch_works(tmp_path: Path) -> None:
     truth = labelled_files(tmp_path / "tree", 100)
-    for cache in (0, 1000, "1%"):
+    for cache in (0, "1000B", "1%"):
         train = hotset.ImageFolder(tmp_path / "tree", loader=len, cache=cache, with_ids=True)
         loader = DataLoader(train, batch_size=64, sampler=hotset.Sampler(train), collate_fn=list)
         served = [sample for batch in loader for sample in batch]
@@ -146,9 +146,11 @@ def test_a_cache_larger_than_memory_is_refused_by_name(tmp_path: Path) -> None:
         hotset.Sampler(train)
 
 
-@pytest.mark.parametrize("cache", ["", "lots", "20 elephants", "-1", "120%", 0.2, None, True])
+@pytest.mark.parametrize(
+    "cache", ["", "lots", "20 elephants", "-1", "120%", "0.2", "20", 0.2, 20, 4096, None, True]
+)
 def test_a_cache_that_is_no_amount_is_refused_by_name(tmp_path: Path, cache: object) -> None:
-    with pytest.raises(hotset.InvalidError, match="cache="):
+    with pytest.raises(hotset.InvalidError, match=r"cache=.*20%.*8GiB"):
         hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), cache=cache)  # type: ignore[arg-type]
 
 

@@ -1,9 +1,10 @@
 //! Amounts of memory, as people write them.
 //!
-//! A size is a number and a unit, decimal (`100MB`) or binary (`8GiB`), in any case, bytes without one; a
-//! share is a percentage of a whole that the reader of the setting knows (the dataset, the machine's
-//! memory). Nothing at all, `0` or `0%`, is an amount: a cache of nothing. Whole numbers are exact; fractions
-//! round to the nearest byte.
+//! A size is a number and a unit, decimal (`100MB`) or binary (`8GiB`), in any case; a share is a percentage of
+//! a whole that the reader of the setting knows (the dataset, the machine's memory). A number without a unit is
+//! bytes where that can be meant: `0.2` and `20` are slips for `20%`, so a fraction, and anything below
+//! [`LEAST_BARE`] but `0`, is refused. Nothing at all, `0` or `0%`, is an amount: a cache of nothing. Whole
+//! numbers are exact; fractions round to the nearest byte.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +28,9 @@ const UNITS: [(&str, u64); 14] = [
     ("pib", 1 << 50),
     ("eib", 1 << 60),
 ];
+
+/// The least number of bytes that may stand without a unit; programs compute such numbers, people write `64KiB`.
+pub const LEAST_BARE: u64 = 64 << 10;
 
 /// The first size that is too large for 64 bits; exact as a float.
 const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
@@ -87,6 +91,9 @@ impl FromStr for Amount {
         let Some(&(_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(refuse(text, &format!("`{unit}` is no unit")));
         };
+        if unit.is_empty() && (number.contains('.') || (1.0..LEAST_BARE as f64).contains(&value)) {
+            return Err(refuse(text, &unitless(number, value)));
+        }
         let bytes = if number.contains('.') {
             let bytes = (value * scale as f64).round();
             (bytes < TOO_LARGE).then_some(bytes as u64)
@@ -97,11 +104,23 @@ impl FromStr for Amount {
     }
 }
 
+/// Why a number without a unit is no amount, with what was probably meant.
+fn unitless(number: &str, value: f64) -> String {
+    let percent = (value * 1e6).round() / 1e4;
+    match value {
+        _ if value <= 1.0 && number.contains('.') => {
+            format!("it has no unit, and a share is written as a percentage (`{percent}%`)")
+        }
+        _ if value <= 100.0 => format!("it has no unit (`{number}%`? `{number}GiB`?)"),
+        _ => format!("it has no unit (`{number}MiB`? `{number}B`?)"),
+    }
+}
+
 /// The error that says why, and what would have been taken.
 fn refuse(text: &str, reason: &str) -> Error {
     Error::invalid(format!(
-        "`{text}` is no amount of memory: {reason}; write bytes (`4096`, `512KiB`, `1.5 GB`, `8GiB`) or a \
-         share from `0%` to `100%` (`20%`)"
+        "`{text}` is no amount of memory: {reason}; write a share as `20%` or a size as `8GiB` (also `1.5 GB`, \
+         `512KiB`, `4096B`)"
     ))
 }
 
@@ -136,7 +155,7 @@ mod tests {
 
     #[test]
     fn sizes_are_read_in_decimal_and_binary_units_of_any_case() {
-        assert_eq!(bytes("4096"), 4096);
+        assert_eq!(bytes("65536"), 65_536);
         assert_eq!(bytes("4096B"), 4096);
         assert_eq!(bytes("512KiB"), 512 << 10);
         assert_eq!(bytes("100mb"), 100_000_000);
@@ -175,6 +194,15 @@ mod tests {
             ("1e9", "`e9` is no unit"),
             ("100.1%", "is more than 100%"),
             ("18446744073709551616", "does not fit"),
+            ("0.2", "it has no unit, and a share is written as a percentage (`20%`)"),
+            (".5", "(`50%`)"),
+            ("0.0", "(`0%`)"),
+            ("20", "it has no unit (`20%`? `20GiB`?)"),
+            ("1", "it has no unit (`1%`? `1GiB`?)"),
+            ("1.5", "it has no unit (`1.5%`? `1.5GiB`?)"),
+            ("512", "it has no unit (`512MiB`? `512B`?)"),
+            ("65535", "it has no unit"),
+            ("65536.5", "it has no unit"),
             ("16EiB", "does not fit"),
             ("99999999999999999999.5EB", "does not fit"),
         ] {
@@ -195,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_bytes_come_back_exactly(size: u64) {
+        fn plain_bytes_come_back_exactly(size in LEAST_BARE..) {
             prop_assert_eq!(size.to_string().parse::<Amount>(), Ok(Amount::Bytes(size)));
         }
 

@@ -38,7 +38,7 @@ pub(super) struct Inputs {
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
     /// The size of every sample
-    #[arg(long, value_name = "BYTES", default_value = "1.5KB")]
+    #[arg(long, value_name = "BYTES", default_value = "1.5KB", value_parser = one_sample)]
     sample_size: Amount,
     /// Sizes by id, from a `.npy` file of [ids]
     #[arg(long, value_name = "FILE", conflicts_with = "sample_size")]
@@ -49,6 +49,12 @@ pub(super) struct Inputs {
     /// A made-up trace of so many samples instead, for measuring the simulator itself
     #[arg(long, value_name = "SAMPLES", conflicts_with = "trace", hide_short_help = true)]
     synthetic: Option<usize>,
+}
+
+/// The size of a sample, which unlike that of a cache may well be a few bytes: `3000` needs no unit.
+fn one_sample(text: &str) -> Result<Amount> {
+    let plain = text.trim().bytes().all(|byte| byte.is_ascii_digit());
+    if plain { format!("{text}B").parse() } else { text.parse() }
 }
 
 impl Inputs {

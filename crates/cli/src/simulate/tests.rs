@@ -63,6 +63,8 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
     for wrong in [
         &["--cache", "-5"][..],
         &["--cache", ""],
+        &["--cache", "0.2"],
+        &["--cache", "20"],
         &["--run", "iis+nobody"],
         &["--run", "iis[fraction=7]"],
         &["--epochs", "0"],
@@ -86,6 +88,11 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
     }
     assert_eq!(hotset(&[]), 2);
     assert_eq!(hotset(&["--trace", "/no/such/trace.npz"]), 1);
+}
+
+#[test]
+fn a_sample_may_be_of_few_bytes_without_a_unit() {
+    assert_eq!(hotset(&["--trace", &trace(), "--run", "uniform", "--sample-size", "300"]), 0);
 }
 
 #[test]
