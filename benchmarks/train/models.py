@@ -1,7 +1,7 @@
-"""The papers' four models for CIFAR-10, written out, since the machine with the GPU may lack torchvision.
+"""The papers' four models for small images, written out, since the machine with the GPU may lack torchvision.
 
 All keep the first stages at 32 x 32: a 3 x 3 stem, no pooling after it, and strides of 1 where the ImageNet
-versions have 2, until an 8 x 8 or 4 x 4 map is left.
+versions have 2, until an 8 x 8 or 4 x 4 map is left. Images of 64 x 64 and more are halved by the stem.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from torch.nn import functional
 def _convolution(inside: int, outside: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
     layer = nn.Conv2d(inside, outside, size, stride, size // 2, groups=groups, bias=False)
     return [layer, nn.BatchNorm2d(outside)]
+
+
+def _stem(side: int) -> int:
+    """The stride of the first layer."""
+    return 2 if side >= 64 else 1
 
 
 class _Basic(nn.Module):
@@ -57,8 +62,10 @@ class _Bottleneck(nn.Module):
         return functional.relu(self.body(images) + self.shortcut(images), inplace=True)
 
 
-def _resnet(block: type[_Basic] | type[_Bottleneck], depths: tuple[int, ...], classes: int) -> nn.Module:
-    layers = [*_convolution(3, 64, 3), nn.ReLU(inplace=True)]
+def _resnet(
+    block: type[_Basic] | type[_Bottleneck], depths: tuple[int, ...], classes: int, side: int
+) -> nn.Module:
+    layers = [*_convolution(3, 64, 3, _stem(side)), nn.ReLU(inplace=True)]
     inside = 64
     for stage, depth in enumerate(depths):
         for place in range(depth):
@@ -88,8 +95,8 @@ class _Inverted(nn.Module):
         return made + images if self.same else made
 
 
-def _mobilenet(classes: int) -> nn.Module:
-    layers = [*_convolution(3, 32, 3), nn.ReLU6(inplace=True)]
+def _mobilenet(classes: int, side: int) -> nn.Module:
+    layers = [*_convolution(3, 32, 3, _stem(side)), nn.ReLU6(inplace=True)]
     inside = 32
     # Widening, channels, depth, stride: MobileNetV2's table with the first strides at 1.
     for widening, outside, depth, stride in (
@@ -140,8 +147,8 @@ class _Shuffled(nn.Module):
         return functional.channel_shuffle(joined, 2)
 
 
-def _shufflenet(classes: int) -> nn.Module:
-    layers = [*_convolution(3, 24, 3), nn.ReLU(inplace=True)]
+def _shufflenet(classes: int, side: int) -> nn.Module:
+    layers = [*_convolution(3, 24, 3, _stem(side)), nn.ReLU(inplace=True)]
     inside = 24
     for outside, depth in ((116, 4), (232, 8), (464, 4)):
         for place in range(depth):
@@ -151,10 +158,10 @@ def _shufflenet(classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, classes))
 
 
-MODELS: dict[str, Callable[[int], nn.Module]] = {
-    "resnet18": lambda classes: _resnet(_Basic, (2, 2, 2, 2), classes),
-    "resnet50": lambda classes: _resnet(_Bottleneck, (3, 4, 6, 3), classes),
+MODELS: dict[str, Callable[[int, int], nn.Module]] = {
+    "resnet18": lambda classes, side: _resnet(_Basic, (2, 2, 2, 2), classes, side),
+    "resnet50": lambda classes, side: _resnet(_Bottleneck, (3, 4, 6, 3), classes, side),
     "mobilenet": _mobilenet,
     "shufflenet": _shufflenet,
 }
-"""Each makes a model for that many classes. MobileNet is V2, ShuffleNet V2 at width 1."""
+"""Each makes a model for that many classes and images so many pixels high. MobileNet is V2, ShuffleNet V2."""

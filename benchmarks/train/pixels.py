@@ -12,17 +12,25 @@ import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_EDGE = 4
-"""Pixels around an image, of which crops take some."""
+_EDGE = 8
+"""Crops shift an image by up to an eighth of its side."""
 
-MEAN, SPREAD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-"""Of CIFAR-10's training images, by channel."""
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of the training images, by channel, from 0 to 255."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Bytes as the model takes them. Channels stay last in memory; their dimension is renamed."""
+        return ((images.float() - self.mean) / self.spread).permute(0, 3, 1, 2)
 
 
 def unpacked(archive: Path, into: Path) -> Path:
@@ -48,42 +56,48 @@ class Pixels:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def side(self) -> int:
+        """The height of an image in pixels."""
+        return self.images.shape[1]
+
     def on(self, device: torch.device) -> Pixels:
         """The same, where the model is."""
         return Pixels(self.images.to(device), self.labels.to(device), self.decoder)
 
-    def plain(self, ids: Tensor) -> Tensor:
-        """The images as they are, as the model takes them."""
-        return _scaled(self.images[ids])
+    def part(self, ids: list[int]) -> Pixels:
+        """These images alone, in this order."""
+        return Pixels(self.images[ids], self.labels[ids], self.decoder)
+
+    def scale(self) -> Scale:
+        """The scale of these images, on their device."""
+        total = torch.zeros(3, dtype=torch.float64, device=self.images.device)
+        squares = total.clone()
+        for some in self.images.split(5000):
+            values = some.double()
+            total += values.sum((0, 1, 2))
+            squares += values.square().sum((0, 1, 2))
+        count = self.images[..., 0].numel()
+        mean = total / count
+        spread = (squares / count - mean.square()).clamp(min=1.0).sqrt()
+        return Scale(mean.float(), spread.float())
 
     def padded(self) -> Tensor:
         """All images with an edge of zeros, for `cropped`."""
-        edged = torch.nn.functional.pad(self.images, (0, 0, _EDGE, _EDGE, _EDGE, _EDGE))
+        edge = self.side // _EDGE
+        edged = torch.nn.functional.pad(self.images, (0, 0, edge, edge, edge, edge))
         return edged.contiguous()
 
 
-def cropped(padded: Tensor, ids: Tensor) -> Tensor:
-    """The images `ids` of `padded`, each shifted by up to 4 pixels and mirrored at random."""
-    count, height, width = len(ids), padded.shape[1] - 2 * _EDGE, padded.shape[2] - 2 * _EDGE
-    device = padded.device
-    top, left = torch.randint(0, 2 * _EDGE + 1, (2, count, 1), device=device)
+def cropped(padded: Tensor, side: int, ids: Tensor) -> Tensor:
+    """The images `ids` of `padded`, square ones of `side`, each shifted and mirrored at random."""
+    count, device = len(ids), padded.device
+    top, left = torch.randint(0, padded.shape[1] - side + 1, (2, count, 1), device=device)
     mirrored = torch.rand(count, 1, device=device) < 0.5
-    along = torch.arange(width, device=device).expand(count, width)
-    columns = left + torch.where(mirrored, width - 1 - along, along)
-    rows = top + torch.arange(height, device=device)
-    return _scaled(padded[ids[:, None, None], rows[:, :, None], columns[:, None, :]])
-
-
-def _scaled(images: Tensor) -> Tensor:
-    mean, spread = _scale(images.device)
-    # Channels are last in memory already; this only renames the dimensions.
-    return ((images.float() - mean) / spread).permute(0, 3, 1, 2)
-
-
-@cache
-def _scale(device: torch.device) -> tuple[Tensor, Tensor]:
-    # Kept, since a graph that is recorded cannot fetch numbers from the processor.
-    return torch.tensor(MEAN, device=device) * 255.0, torch.tensor(SPREAD, device=device) * 255.0
+    along = torch.arange(side, device=device).expand(count, side)
+    columns = left + torch.where(mirrored, side - 1 - along, along)
+    rows = top + torch.arange(side, device=device)
+    return padded[ids[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
 def decoded(split: Path) -> Pixels:

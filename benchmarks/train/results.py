@@ -82,6 +82,15 @@ class Group:
         """A counter, by epoch: over all epochs, or over the second half of them."""
         return self.mean(lambda line: fmean(_counts(line, name, settled)))
 
+    def total(self, name: str) -> Mean:
+        """A counter over the whole run."""
+        return self.mean(lambda line: sum(_counts(line, name)))
+
+    @property
+    def trained(self) -> Mean:
+        """Samples that were trained, each as often as it was."""
+        return self.mean(lambda line: self.run.batch * sum(epoch["steps"] for epoch in line["epochs"]))
+
     def share(self, *names: str) -> Mean:
         """Some of the servings of all epochs, in percent."""
         return self.mean(
@@ -112,8 +121,28 @@ def read(paths: Iterable[Path]) -> list[Group]:
     return made
 
 
+def baseline(groups: list[Group], run: Run) -> Group | None:
+    """What `run` is held against: `uniform` over all epochs, as often as it was run.
+
+    Its policy changes reads, not accuracy: `minio`, which Hotset keeps by default, is taken before `lru`.
+    """
+    alike = ("dataset", "model", "batch", "images", "held_out", "augment")
+    found = [
+        group
+        for group in groups
+        if group.run.strategy == "uniform"
+        and not group.run.is_control
+        and all(getattr(group.run, name) == getattr(run, name) for name in alike)
+    ]
+    return max(
+        found,
+        key=lambda group: (group.run.epochs, group.run.policy == "minio", group.top1.seeds),
+        default=None,
+    )
+
+
 def for_accuracy(groups: list[Group]) -> list[Group]:
-    """The groups that nobody looked at, and of the others those that were run in no other way."""
+    """The groups that were not looked at, and of the others those that were run in no other way."""
     plain = {group.run.key for group in groups if not group.run.identify}
     return [
         group

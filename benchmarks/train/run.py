@@ -33,6 +33,18 @@ class Run:
     """Epochs in which the learning rate rises, before it falls along a cosine."""
     images: int = 0
     """Training images, the first of each class; all without it."""
+    dataset: str = "cifar10"
+    """The name of the images, by which results of several datasets are told apart."""
+    held_out: int = 0
+    """Training images, the same for every seed, that are tested on instead of the test images."""
+    subset: int = 0
+    """A control: so many training images, drawn once by the seed, and no others; all without it."""
+    echo: float = 1.0
+    """A control: how often each batch is trained, one after the other, on average."""
+    block: float = 0.0
+    """A control: the share of the images that is gathered and trained `echo` times before the next."""
+    augment: bool = True
+    """Whether images are cropped and mirrored at random."""
     identify: bool = False
     """Whether to look, before each epoch, which of the hardest 1 % the scores know."""
 
@@ -42,10 +54,20 @@ class Run:
         return self.policy in _PACKAGED if self.packages is None else self.packages
 
     @property
+    def is_control(self) -> bool:
+        """Whether strategies that read as little are held against it; fewer epochs alone do not show here."""
+        return bool(self.subset or self.block) or self.echo != 1.0
+
+    @property
     def name(self) -> str:
-        """As people call it: `iis[fraction=0.5]+icache`."""
+        """As people call it: `iis[fraction=0.5]+icache`, and behind it what makes it a control."""
         policy = f"+{self.policy}{_bracketed(self.policy_settings)}" if self.policy else ""
-        return f"{self.strategy}{_bracketed(self.settings)}{policy}"
+        said = [f"{self.strategy}{_bracketed(self.settings)}{policy}"]
+        said += [f"subset {self.subset}"] if self.subset else []
+        said += [f"blocks of {self.block:.0%}"] if self.block else []
+        said += [f"each {self.echo:g} times"] if self.echo != 1.0 else []
+        said += ["not augmented"] if not self.augment else []
+        return ", ".join(said)
 
     @property
     def key(self) -> str:
@@ -77,7 +99,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Lets `parser` take all that a run is made of."""
     for each in fields(Run):
         option, default = "--" + each.name.replace("_", "-"), getattr(Run(), each.name)
-        if each.name in ("packages", "identify"):
+        if each.name in ("packages", "identify", "augment"):
             parser.add_argument(option, action=argparse.BooleanOptionalAction, default=default)
         elif isinstance(default, dict):
             parser.add_argument(option, action="append", default=[], metavar="NAME=VALUE")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .pixels import Pixels, cropped
+from .pixels import Pixels, Scale, cropped
 
 
 class Momentum:
@@ -39,9 +39,11 @@ class Momentum:
 class Step:
     """Trains `model` on batches of one size, given by ids and weights."""
 
-    def __init__(self, model: nn.Module, pixels: Pixels, batch: int, graph: bool, half: bool) -> None:
-        self.model, self.pixels = model, pixels
-        self._padded = pixels.padded()
+    def __init__(
+        self, model: nn.Module, pixels: Pixels, batch: int, graph: bool, half: bool, augment: bool = True
+    ) -> None:
+        self.model, self.pixels, self.scale = model, pixels, pixels.scale()
+        self._padded = pixels.padded() if augment else None
         self._device = pixels.labels.device
         self._half = half
         self.optimizer = Momentum([*model.parameters()], momentum=0.9, decay=5e-4)
@@ -66,7 +68,10 @@ class Step:
         return self._losses.clone()
 
     def _train(self) -> None:
-        images, labels = cropped(self._padded, self._ids), self.pixels.labels[self._ids]
+        pixels, ids = self.pixels, self._ids
+        labels = pixels.labels[ids]
+        raw = pixels.images[ids] if self._padded is None else cropped(self._padded, pixels.side, ids)
+        images = self.scale(raw)
         self._forget_gradients()
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             output = self.model(images)
@@ -103,7 +108,7 @@ class Step:
 
 @torch.inference_mode()
 def losses_of(
-    model: nn.Module, pixels: Pixels, ids: Tensor, half: bool, size: int = 2000
+    model: nn.Module, pixels: Pixels, scale: Scale, ids: Tensor, half: bool, size: int = 2000
 ) -> tuple[Tensor, Tensor]:
     """Loss of samples as they are, and the place of their class among the model's choices, from 0 on."""
     training = model.training
@@ -111,7 +116,7 @@ def losses_of(
     losses, ranks = [], []
     for some in ids.split(size):
         with torch.autocast(pixels.labels.device.type, torch.bfloat16, enabled=half):
-            output = model(pixels.plain(some))
+            output = model(scale(pixels.images[some]))
         labels = pixels.labels[some]
         output = output.float()
         losses.append(functional.cross_entropy(output, labels, reduction="none"))

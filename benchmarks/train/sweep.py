@@ -25,18 +25,26 @@ from .pixels import decoded
 from .run import Run
 from .train import data_place
 
+UNIFORM = Run("uniform", "minio")
 FIVE_SEEDS = (
-    Run("uniform", "lru"),
+    UNIFORM,
     Run("iis", "icache"),
     Run("hybrid", "impact"),
-    Run("carousel", "carousel", {"fresh": 0.25}),
-    Run("carousel", "carousel", {"fresh": 0.25, "ride": "hard"}),
-)
-TWO_SEEDS = (
     Run("pads", "app"),
     Run("infobatch", "minio"),
+    Run("carousel", "carousel", {"fresh": 0.25}),
     Run("carousel", "carousel", {"fresh": 0.5}),
 )
+DEFAULT = Run("uniform", "lru")
+"""The papers' Default: plans are those of `UNIFORM`, reads are not."""
+
+# Of 50,000 images, 30 epochs and a cache of a fifth, as many reads as `carousel` at 0.25 makes (412,500) and,
+# but for the first, as many steps (5,850). How they were worked out is in the README.
+FEWER = replace(UNIFORM, epochs=10, warm=10 / 30)
+ECHO = replace(UNIFORM, epochs=10, warm=10 / 30, echo=3.0)
+SUBSET = replace(UNIFORM, epochs=110, warm=110 / 30, subset=13_667, cache="73.17%")
+BLOCK = replace(UNIFORM, epochs=8, warm=8 / 30, echo=3.75, block=0.2, cache="0")
+CONTROLS = (FEWER, ECHO, SUBSET, BLOCK)
 
 SUBSTITUTES = (Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"}))
 BASE = (Run("cis", "lru"),)
@@ -47,23 +55,38 @@ SHADE = (Run("pads", "app", {"repeat": 3}), Run("batchloss", "minio"), Run("quiv
 
 
 def accuracy() -> Iterator[Run]:
-    """Accuracy against storage reads: five seeds of most, two of the others."""
+    """Accuracy against storage reads: five seeds of all; `lru` once, for its reads."""
     for seed in range(5):
-        for run in FIVE_SEEDS + (TWO_SEEDS if seed < 2 else ()):
-            yield replace(run, seed=seed)
+        yield from (replace(run, seed=seed) for run in FIVE_SEEDS)
+    yield DEFAULT
+
+
+def controls() -> Iterator[Run]:
+    """Simpler ways to read as little as `carousel` at 0.25: five seeds."""
+    for seed in range(5):
+        yield from (replace(run, seed=seed) for run in CONTROLS)
+
+
+def windows() -> Iterator[Run]:
+    """`carousel` by the size of its window, and without augmentation."""
+    for seed in range(2):
+        for cache in ("1%", "5%", "40%", "60%"):
+            yield Run("carousel", "carousel", {"fresh": 0.25}, cache=cache, seed=seed)
+        for run in (UNIFORM, FIVE_SEEDS[5]):
+            yield replace(run, seed=seed, augment=False)
 
 
 def models() -> Iterator[Run]:
     """The other models, one seed of each: iCache's table I and ImPACT's table I."""
     for model in MODELS:
-        for run in (FIVE_SEEDS[0], *BASE, *FIVE_SEEDS[1:3]):
+        for run in (DEFAULT, *BASE, *FIVE_SEEDS[1:3]):
             if model != "resnet18" or run in BASE:
                 yield replace(run, model=model)
 
 
 def shufflenet() -> Iterator[Run]:
     """ShuffleNet alone, one seed of all that `accuracy` trains."""
-    for run in FIVE_SEEDS + TWO_SEEDS:
+    for run in FIVE_SEEDS:
         yield replace(run, model="shufflenet")
 
 
@@ -71,7 +94,7 @@ def substitution() -> Iterator[Run]:
     """What takes the place of an easy sample that is missing: iCache's table III."""
     for run in SUBSTITUTES:
         yield run
-    for run in (FIVE_SEEDS[0], FIVE_SEEDS[1], *SUBSTITUTES):
+    for run in (DEFAULT, FIVE_SEEDS[1], *SUBSTITUTES):
         yield replace(run, model="shufflenet")
 
 
@@ -85,7 +108,8 @@ def shade() -> Iterator[Run]:
     yield from SHADE
 
 
-SETS = {each.__name__: each for each in (accuracy, models, shufflenet, substitution, evaluation, shade)}
+_SETS = (accuracy, controls, windows, models, shufflenet, substitution, evaluation, shade)
+SETS = {each.__name__: each for each in _SETS}
 
 
 @dataclass
@@ -113,6 +137,8 @@ def main() -> None:
     parser.add_argument("--images", type=int)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--model", choices=MODELS, help="instead of the sets' own")
+    parser.add_argument("--dataset", help="the images' name in the results; else the archive's up to `-`")
+    parser.add_argument("--held-out", type=int, help="training images to test on instead of the test images")
     parser.add_argument("--only", help="runs whose name contains this")
     parser.add_argument("--list", action="store_true", help="say what would be run, and end")
     options = parser.parse_args()
@@ -121,9 +147,11 @@ def main() -> None:
         parser.error(f"there is no set {', '.join(unknown)}; known: {', '.join(SETS)}")
     changed = {
         name: getattr(options, name)
-        for name in ("epochs", "images", "batch", "model")
+        for name in ("epochs", "images", "batch", "model", "held_out")
         if getattr(options, name)
     }
+    place = options.archive or options.data
+    changed["dataset"] = options.dataset or (place.name.partition("-")[0] if place else Run().dataset)
     wanted = [replace(run, **changed) for name in options.sets for run in SETS[name]()]
     there = done(options.out)
     runs = [run for run in dict.fromkeys(run.key for run in wanted) if run not in there]
@@ -135,7 +163,7 @@ def main() -> None:
     ]
     if options.list:
         for run in chosen:
-            sys.stdout.write(f"{run.model} {run.name} seed {run.seed}\n")
+            sys.stdout.write(f"{run.dataset} {run.model} {run.name} seed {run.seed}\n")
         return
     began = time.monotonic()
     place = data_place(options.data, options.archive, options.work)
@@ -196,7 +224,8 @@ def _start(run: Run, place: Path, options: argparse.Namespace) -> _Going:
     log = None
     if options.logs is not None:
         options.logs.mkdir(parents=True, exist_ok=True)
-        log = (options.logs / f"{run.model}-{run.name}-{run.seed}.log".replace("/", "_")).open("wb")
+        told = (run.dataset, run.model, run.name, run.cache, run.epochs, run.seed)
+        log = (options.logs / ("-".join(map(str, told)).replace("/", "_") + ".log")).open("wb")
     # Many runs on few processors: each needs one thread to queue work and one to ask ahead.
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
     process = subprocess.Popen([*command, *run.arguments()], stderr=log, env=environment)

@@ -18,13 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from . import papers
-from .models import MODELS
-from .results import Group, Mean, for_accuracy, read
+from .plots import draw, titled
+from .results import Group, Mean, baseline, for_accuracy, read
 from .run import Run
-
-# Okabe and Ito's colours, told apart with every kind of colour vision.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
-_MARKS = "osD^vP*X"
 
 _HISTORY, _HYBRID, _REALTIME = Run("iis", "icache"), Run("hybrid", "impact"), Run("realtime", "icache")
 _DEFAULT, _BASE = Run("uniform", "lru"), Run("cis", "lru")
@@ -53,54 +49,54 @@ def main() -> None:
         shade_figure_12(groups),
     ]
     (options.out / "tables.md").write_text("\n".join(part for part in parts if part))
-    for name in plots(groups, options.out, options.format):
+    for name in draw(groups, options.out, options.format):
         sys.stderr.write(f"{name}\n")
     sys.stderr.write(f"{options.out / 'tables.md'}\n")
 
 
 def accuracy(groups: list[Group]) -> str:
-    """Accuracy against storage reads, of everything there is."""
-    rows = []
+    """Accuracy against what storage gave, of everything there is, by dataset and model."""
     groups = for_accuracy(groups)
-    for group in sorted(groups, key=lambda group: (group.run.model, group.run.cache, -group.top1.value)):
-        uniform = _uniform(groups, group.run)
-        lost = "" if uniform is None or uniform is group else uniform.top1.minus(group.top1).text()
+    kinds = dict.fromkeys((group.run.dataset, group.run.model) for group in groups)
+    return "\n".join(_accuracy(groups, dataset, model) for dataset, model in kinds)
+
+
+def _accuracy(groups: list[Group], dataset: str, model: str) -> str:
+    own = [group for group in groups if (group.run.dataset, group.run.model) == (dataset, model)]
+    rows = []
+    for group in sorted(own, key=lambda group: -group.top1.value):
+        base = baseline(own, group.run)
+        lost = None if base is None or base is group else base.top1.minus(group.top1)
+        reads = group.total("storage_reads")
         rows.append(
             [
-                group.run.model,
-                f"`{group.run.name}`",
+                f"`{titled(group.run)}`",
                 str(group.top1.seeds),
                 group.top1.text(),
-                lost,
-                group.count("storage_reads").text(0),
-                group.count("storage_reads", settled=True).text(0),
-                *(f"{group.count(name, settled=True).value:,.0f}" for name in ("single", "packed")),
-                f"{group.count('storage_requests', settled=True).value:,.0f}",
-                f"{group.count('storage_bytes', settled=True).value / 1e6:.1f}",
+                "" if lost is None else lost.text(),
+                "" if lost is None or lost.half is None else f"{lost.value + lost.half:.2f}",
+                f"{group.trained.value / 1e6:.2f}",
+                f"{reads.value / 1e3:,.0f}",
+                "" if base is None else f"{100.0 * reads.value / base.total('storage_reads').value:.0f}",
+                f"{group.total('storage_requests').value / 1e3:,.0f}",
+                f"{group.total('storage_bytes').value / 1e6:,.0f}",
                 f"{group.share('hit').value:.1f}",
                 f"{group.share('hit', 'packed').value:.1f}",
                 f"{100.0 * group.count('distinct', settled=True).value / group.lines[0]['samples']:.1f}",
             ]
         )
-    run = groups[0].run
+    against = baseline(own, own[0].run)
     titles = [
-        *(
-            "model",
-            "run",
-            "seeds",
-            "top-1 %",
-            "lost, points",
-            "reads an epoch",
-            "reads, late",
-        ),
-        *("single, late", "packed, late", "requests, late", "MB, late"),
-        *("hit %", "hit (paper's) %", "coverage, late %"),
+        *("run", "seeds", "top-1 %", "lost, points", "at most", "trained, M"),
+        *("reads, k", "% of baseline's", "requests, k", "MB", "hit %", "hit (paper's) %", "coverage, late %"),
     ]
+    named = "nothing" if against is None else f"`{titled(against.run)}`"
     said = (
-        f"{run.epochs} epochs, batch {run.batch}, cache {run.cache}; lost: against `uniform`; reads: "
-        "`storage_reads` an epoch; late: in the second half of the epochs."
+        f"Batch {own[0].run.batch}, cache 20 % and 30 epochs unless a row says otherwise; counts are of "
+        f"whole runs. Lost: against {named}; at most: the upper end of its 95 % interval; late: in the "
+        "second half of the epochs."
     )
-    return f"## Accuracy against storage reads\n\n{said}\n\n{_table(titles, rows)}"
+    return f"## {dataset}, {model}: accuracy against storage\n\n{said}\n\n{_table(titles, rows)}"
 
 
 def icache_table_1(groups: list[Group]) -> str:
@@ -220,71 +216,6 @@ def shade_figure_12(groups: list[Group]) -> str:
     return f"## SHADE, figure 12\n\n{_table(titles, rows)}"
 
 
-def plots(groups: list[Group], out: Path, kind: str = "svg") -> list[Path]:
-    """Draws what can be drawn; the files. Nothing without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        sys.stderr.write("no plots: matplotlib is not here (pip install matplotlib)\n")
-        return []
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "hotset"
-    from matplotlib import pyplot
-
-    made = []
-    for model in MODELS:
-        chosen = [group for group in for_accuracy(groups) if group.run.model == model]
-        if not chosen:
-            continue
-        for name, draw in (("reads", _draw_reads), ("epochs", _draw_epochs)):
-            figure, axes = pyplot.subplots(figsize=(9.5, 4.5), layout="constrained")
-            draw(axes, chosen)
-            axes.set_title(f"{model}, CIFAR-10, {chosen[0].run.epochs} epochs", loc="left", fontsize=10)
-            # Beside the axes, where it can lie on no point.
-            axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-            axes.spines[["top", "right"]].set_visible(False)
-            made.append(out / f"{name}-{model}.{kind}")
-            figure.savefig(made[-1], dpi=130, metadata={"Date": None} if kind == "svg" else None)
-            pyplot.close(figure)
-    return made
-
-
-def _draw_reads(axes: Any, groups: list[Group]) -> None:
-    for place, group in enumerate(groups):
-        reads, top1 = group.count("storage_reads"), group.top1
-        axes.errorbar(
-            reads.value,
-            top1.value,
-            yerr=top1.half,
-            # Colours come round before marks do, so that no two runs share both.
-            fmt=_MARKS[(place + place // len(_COLOURS)) % len(_MARKS)],
-            color=_COLOURS[place % len(_COLOURS)],
-            capsize=3,
-            label=f"{_titled(group.run)} ({top1.seeds})",
-        )
-    axes.set_xlim(left=0)
-    axes.set_xlabel("storage reads an epoch")
-    axes.set_ylabel("top-1 %, mean and 95 % interval (seeds)")
-
-
-def _draw_epochs(axes: Any, groups: list[Group]) -> None:
-    for place, group in enumerate(groups):
-        length = min(len(line["epochs"]) for line in group.lines)
-        axes.plot(
-            range(1, length + 1),
-            [fmean(line["epochs"][epoch]["top1"] for line in group.lines) for epoch in range(length)],
-            color=_COLOURS[place % len(_COLOURS)],
-            linestyle=("-", "--", ":")[place // len(_COLOURS) % 3],
-            label=_titled(group.run),
-        )
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("top-1 %, mean")
-
-
-def _titled(run: Run) -> str:
-    return run.name if run.cache == "20%" else f"{run.name}, cache {run.cache}"
-
-
 def _beside(
     title: str,
     groups: list[Group],
@@ -318,24 +249,19 @@ def _beside(
 
 
 def _found(groups: list[Group], run: Run) -> Group | None:
-    """The group of that run, whatever its epochs, batch and number of images; the largest first."""
+    """The group of that run, whatever its epochs, batch and number of images; the largest first.
+
+    Of `uniform`, where it was not run with that policy, any: accuracy is the plan's alone.
+    """
     same = [
         group
         for group in groups
         if replace(run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
         == replace(group.run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
     ]
+    if not same and (run.strategy, run.policy) == ("uniform", "lru"):
+        return _found(groups, replace(run, policy="minio"))
     return max(same, key=lambda group: (group.run.epochs, len(group.lines)), default=None)
-
-
-def _uniform(groups: list[Group], run: Run) -> Group | None:
-    same = [
-        group
-        for group in groups
-        if group.run.strategy == "uniform"
-        and (group.run.model, group.run.epochs, group.run.images) == (run.model, run.epochs, run.images)
-    ]
-    return max(same, key=lambda group: len(group.lines), default=None)
 
 
 def _percent(group: Group, value: Callable[[dict[str, Any]], float | None], digits: int = 2) -> str:

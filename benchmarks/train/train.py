@@ -1,4 +1,4 @@
-"""Trains one model on CIFAR-10's files through Hotset and appends a line of what came of it.
+"""Trains one model on a folder of images through Hotset and appends a line of what came of it.
 
     python -m benchmarks.train.train --archive cifar10-jpeg-q95.tar.xz --work /tmp/cifar10 \
         --strategy iis --policy icache --seed 1 --out results.jsonl
@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import hotset
 import torch
 from torch import Tensor, nn
 
-from . import feed
+from . import controls, feed
 from .models import MODELS
 from .pixels import Pixels, decoded, unpacked
 from .run import Run, add_options, from_options
@@ -100,17 +100,22 @@ def train(run: Run, place: Path, device: torch.device, graph: bool | None = None
     dataset = hotset.ImageFolder(place / "train", loader=len, cache=run.cache, with_ids=True)
     if len(dataset) != len(whole):
         raise SystemExit(f"`{place}` has {len(dataset)} files and {len(whole)} decoded images")
-    if run.images:
-        chosen = _first_of_each_class(whole.labels, run.images)
-        dataset, whole = dataset.select(chosen), _part(whole, chosen)
-        if not cuda:
-            test = _part(test, _first_of_each_class(test.labels, run.images))
+    classes = int(whole.labels.max()) + 1
+    if run.held_out:
+        test = whole.part(controls.held_out(len(whole), run.held_out)).on(device)
+    elif run.images and not cuda:
+        # A try on a processor would spend its time on the test.
+        few = controls.trained(replace(run, subset=0), test.labels)
+        test = test if few is None else test.part(few)
+    chosen = controls.trained(run, whole.labels)
+    if chosen is not None:
+        dataset, whole = dataset.select(chosen), whole.part(chosen)
     pixels = whole.on(device)
     with tempfile.TemporaryDirectory(prefix="hotset-packages-") as packages:
         sampler = _sampler(dataset, run, packages)
-        model = MODELS[run.model](int(whole.labels.max()) + 1).to(device)
+        model = MODELS[run.model](classes, pixels.side).to(device)
         model = model.to(memory_format=torch.channels_last)
-        step = Step(model, pixels, run.batch, cuda if graph is None else graph, half=cuda)
+        step = Step(model, pixels, run.batch, cuda if graph is None else graph, cuda, run.augment)
         progress = _Progress(run, dataset, sampler, step, pixels, test)
         epochs = [progress.epoch(number) for number in range(run.epochs)]
         sampler.flush()
@@ -178,7 +183,7 @@ class _Progress:
         found["steps"], found["loss"] = self._trained(number)
         found["seconds"] = round(time.monotonic() - began, 4)
         every = torch.arange(len(self._test), device=self._test.labels.device)
-        _, ranks = losses_of(self._model, self._test, every, self._half)
+        _, ranks = losses_of(self._model, self._test, self._step.scale, every, self._half)
         found["top1"], found["top5"] = (round(100.0 * float((ranks < k).float().mean()), 3) for k in (1, 5))
         if self._run.strategy in _ACCURACY:
             self._sampler.end_epoch(accuracy=found["top1"] / 100.0)
@@ -190,13 +195,15 @@ class _Progress:
         """Trains all whole batches; how many, and their mean loss."""
         run, device = self._run, self._pixels.labels.device
         total, steps = torch.zeros((), device=device), 0
-        for ids in feed.batches(self._dataset, self._sampler, run.batch):
-            if len(ids) < run.batch:
-                continue
+        served = feed.batches(self._dataset, self._sampler, run.batch)
+        an_epoch = len(self._sampler) * run.echo
+        for ids in controls.repeated(run, served, len(self._pixels)):
             numbers = torch.tensor(ids)
-            rate = _rate(run, number + steps * run.batch / len(self._sampler))
+            rate = _rate(run, number + steps * run.batch / an_epoch)
             loss = self._step(_pinned(numbers, device), self._sampler.weights(numbers), rate)
-            self._sampler.update(numbers, loss)
+            if run.echo == 1.0:
+                # Controls train what they were served more than once, and no strategy looks at it.
+                self._sampler.update(numbers, loss)
             total += loss.mean()
             steps += 1
         return steps, round(float(total) / max(steps, 1), 5)
@@ -232,7 +239,7 @@ class _Progress:
         return round(float(torch.isin(guessed, hardest).float().mean()), 4)
 
     def _losses(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return losses_of(self._model, self._pixels, ids, self._half)
+        return losses_of(self._model, self._pixels, self._step.scale, ids, self._half)
 
 
 def _sampler(dataset: hotset.Dataset, run: Run, packages: str) -> hotset.Sampler:
@@ -259,18 +266,6 @@ def _rate(run: Run, done: float) -> float:
 
 def _pinned(ids: Tensor, device: torch.device) -> Tensor:
     return ids.pin_memory() if device.type == "cuda" else ids
-
-
-def _first_of_each_class(labels: Tensor, images: int) -> list[int]:
-    """About `images` ids, as many of each class."""
-    classes = labels.unique().tolist()
-    each = max(images // len(classes), 1)
-    chosen = [number for label in classes for number in (labels == label).nonzero()[:each, 0].tolist()]
-    return sorted(chosen)
-
-
-def _part(pixels: Pixels, ids: list[int]) -> Pixels:
-    return Pixels(pixels.images[ids], pixels.labels[ids], pixels.decoder)
 
 
 if __name__ == "__main__":

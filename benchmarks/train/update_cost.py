@@ -3,7 +3,7 @@
     python -m benchmarks.train.update_cost
 
 Steps are matrix products that take the GPU about 10 ms. Blocks of steps with and without a call take turns,
-so that a change of clocks hits all alike; shown are the medians over blocks. The server is a real one.
+so that a change of clocks hits all alike; shown are medians and ranges over blocks. The server is a real one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def main() -> None:
         plain = median(took["nothing"][1:])
         for name, blocks in took.items():
             each = median(blocks[1:])
-            sys.stdout.write(f"{name:24} {1000 * each:8.4f} ms a step  {100 * (each / plain - 1):+6.2f} %\n")
+            low, high = min(blocks[1:]), max(blocks[1:])
+            sys.stdout.write(
+                f"{name:24} {1000 * each:8.4f} ms a step ({1000 * low:.4f} to {1000 * high:.4f})"
+                f"  {100 * (each / plain - 1):+6.2f} %\n"
+            )
         train.close()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 from trees import content
 
@@ -30,6 +33,13 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture
+def train_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports modules of the benchmark, as its programs do from the repository's root."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    yield lambda name: importlib.import_module(f"benchmarks.train.{name}")
+
+
 def benchmark(name: str, *arguments: str | Path) -> str:
     """Runs a program of the benchmark; what it wrote to standard output."""
     command = [sys.executable, "-m", f"benchmarks.train.{name}", *map(str, arguments)]
@@ -40,9 +50,10 @@ def benchmark(name: str, *arguments: str | Path) -> str:
 
 def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_path: Path) -> None:
     out, size = tmp_path / "results.jsonl", ("--model", "shufflenet", "--batch", "8", "--epochs", "2")
-    wanted = ("accuracy", "--data", images, "--out", out, "--only", "uniform", "--seeds", "2", *size)
+    wanted = ("accuracy", "--data", images, "--out", out, "--only", "uniform+minio", "--seeds", "2", *size)
+    wanted = (*wanted, "--dataset", "cifar10")
     assert benchmark("sweep", *wanted, "--list").splitlines() == [
-        f"shufflenet uniform+lru seed {seed}" for seed in range(2)
+        f"cifar10 shufflenet uniform+minio seed {seed}" for seed in range(2)
     ]
     benchmark("sweep", *wanted, "--at-once", "2")
     assert benchmark("sweep", *wanted, "--list") == ""
@@ -57,17 +68,13 @@ def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_p
 
     benchmark("tables", out, "--out", tmp_path / "out")
     tables = (tmp_path / "out" / "tables.md").read_text()
-    (row,) = [line for line in tables.splitlines() if line.startswith("| shufflenet | `uniform+lru` |")]
-    assert row.split(" | ")[2] == "2" and "±" in row
+    (row,) = [line for line in tables.splitlines() if line.startswith("| `uniform+minio, 2 epochs` |")]
+    assert row.split(" | ")[1] == "2" and "±" in row
     assert "paper: iCache" in tables and "87.76" in tables
 
 
-def test_intervals_are_students() -> None:
-    sys.path.insert(0, str(ROOT))
-    try:
-        from benchmarks.train.results import Mean
-    finally:
-        sys.path.remove(str(ROOT))
+def test_intervals_are_students(train_module: Callable[[str], Any]) -> None:
+    Mean = train_module("results").Mean
     mean = Mean.of([91.31, 91.67, 91.75, 91.05, 91.52])
     # By hand: squares add up to 0.3224, so the sd is 0.28390; times 2.776 / sqrt(5).
     assert mean.value == pytest.approx(91.46)
@@ -75,12 +82,10 @@ def test_intervals_are_students() -> None:
     assert Mean.of([90.0]).text() == "90.00"
 
 
-def test_differences_have_welchs_interval_where_both_sides_have_one() -> None:
-    sys.path.insert(0, str(ROOT))
-    try:
-        from benchmarks.train.results import Mean
-    finally:
-        sys.path.remove(str(ROOT))
+def test_differences_have_welchs_interval_where_both_sides_have_one(
+    train_module: Callable[[str], Any],
+) -> None:
+    Mean = train_module("results").Mean
     lost = Mean.of([3.0, 4.0, 5.0]).minus(Mean.of([1.0, 2.0, 3.0]))
     # By hand: both variances are 1, so the error is sqrt(2 / 3), of 4 degrees of freedom; times 2.776.
     assert lost.value == pytest.approx(2.0)
@@ -88,13 +93,10 @@ def test_differences_have_welchs_interval_where_both_sides_have_one() -> None:
     assert Mean.of([3.0, 4.0]).minus(Mean.of([1.0])).half is None
 
 
-def test_a_run_that_was_looked_at_does_not_stand_for_one_that_was_not(tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT))
-    try:
-        from benchmarks.train.results import for_accuracy, read
-        from benchmarks.train.run import Run
-    finally:
-        sys.path.remove(str(ROOT))
+def test_a_run_that_was_looked_at_does_not_stand_for_one_that_was_not(
+    train_module: Callable[[str], Any], tmp_path: Path
+) -> None:
+    results, Run = train_module("results"), train_module("run").Run
     lines = [
         {"run": asdict(Run("iis", "icache")), "top1": 90.0},
         {"run": asdict(Run("iis", "icache", identify=True)), "top1": 80.0},
@@ -102,6 +104,65 @@ def test_a_run_that_was_looked_at_does_not_stand_for_one_that_was_not(tmp_path: 
     ]
     out = tmp_path / "results.jsonl"
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    groups = read([out])
+    groups = results.read([out])
     assert [group.top1.value for group in groups] == [90.0, 80.0, 70.0]
-    assert [group.top1.value for group in for_accuracy(groups)] == [90.0, 70.0]
+    assert [group.top1.value for group in results.for_accuracy(groups)] == [90.0, 70.0]
+
+
+def test_controls_train_as_often_as_they_say(train_module: Callable[[str], Any]) -> None:
+    Run, repeated = train_module("run").Run, train_module("controls").repeated
+    served = [[place, place + 1] for place in range(0, 12, 2)] + [[12]]
+    assert list(repeated(Run(batch=2), served, 13)) == served[:-1], "whole batches alone are trained"
+    echoed = list(repeated(Run(batch=2, echo=1.5), served, 13))
+    assert [echoed.count(batch) for batch in served[:-1]] == [1, 2, 1, 2, 1, 2]
+
+    blocks = list(repeated(Run(batch=2, echo=3.0, block=4 / 13), served, 13))
+    assert all(len(batch) == 2 for batch in blocks)
+    first, second = ([number for batch in some for number in batch] for some in (blocks[:6], blocks[6:12]))
+    assert sorted(first) == sorted(3 * [0, 1, 2, 3]) and sorted(second) == sorted(3 * [4, 5, 6, 7])
+    assert first[:4] != first[4:8] or first[4:8] != first[8:], "each pass has an order of its own"
+
+
+def test_parts_of_the_images_are_drawn_once(train_module: Callable[[str], Any]) -> None:
+    Run, controls = train_module("run").Run, train_module("controls")
+    labels = torch.arange(100) % 10
+    assert controls.trained(Run(), labels) is None
+    part = controls.trained(Run(subset=30, seed=1), labels)
+    assert len(set(part)) == 30 and part == sorted(part) == controls.trained(Run(subset=30, seed=1), labels)
+    assert part != controls.trained(Run(subset=30, seed=2), labels)
+    held = controls.held_out(100, 20)
+    kept = controls.trained(Run(held_out=20, seed=5), labels)
+    assert sorted(held + kept) == list(range(100))
+
+
+def test_images_of_64_pixels_and_any_number_of_classes_are_trained(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for label in range(3):
+            folder = tmp_path / "data" / split / f"class-{label}"
+            folder.mkdir(parents=True)
+            for number in range(4):
+                image = Image.frombytes("RGB", (64, 64), content(f"{split}-{label}-{number}", 12_288))
+                image.save(folder / f"{number}.png")
+    out = tmp_path / "results.jsonl"
+    controlled = ("--echo", "2", "--block", "0.5", "--cache", "0", "--no-augment", "--held-out", "3")
+    benchmark(
+        "train",
+        "--data",
+        tmp_path / "data",
+        "--out",
+        out,
+        "--policy",
+        "minio",
+        "--model",
+        "shufflenet",
+        "--batch",
+        "2",
+        "--epochs",
+        "1",
+        *controlled,
+    )
+    line = json.loads(out.read_text())
+    assert line["samples"] == 9 and line["epochs"][0]["counts"]["storage_reads"] == 9
+    # Blocks of 4 and of 5 images (what is served is gathered until it is half of 9), twice each, in pairs.
+    assert line["epochs"][0]["steps"] == 9
+    assert line["name"] == "uniform+minio, blocks of 50%, each 2 times, not augmented"

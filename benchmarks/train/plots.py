@@ -1,0 +1,109 @@
+"""One figure a dataset and model: top-1 against what storage gave, in reads, requests and bytes.
+
+Strategies are coloured, controls are grey; bars are 95 % intervals over seeds.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from .results import Group, for_accuracy
+from .run import Run
+
+# Okabe and Ito's colours, told apart with every kind of colour vision.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
+_MARKS = "osD^vP*X"
+
+_GREY = "#777777"
+_STORAGE = (
+    ("storage_reads", 1e3, "reads, thousands"),
+    ("storage_requests", 1e3, "requests, thousands"),
+    ("storage_bytes", 1e6, "MB"),
+)
+
+
+def draw(groups: list[Group], out: Path, kind: str = "svg") -> list[Path]:
+    """Draws what can be drawn; the files. Nothing without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        sys.stderr.write("no plots: matplotlib is not here (pip install matplotlib)\n")
+        return []
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "hotset"
+    from matplotlib import pyplot
+
+    chosen = for_accuracy(groups)
+    made = []
+    for dataset, model in dict.fromkeys((group.run.dataset, group.run.model) for group in chosen):
+        own = [group for group in chosen if (group.run.dataset, group.run.model) == (dataset, model)]
+        looks = _looks(own)
+        for name, columns, one in (("storage", len(_STORAGE), _draw_storage), ("epochs", 1, _draw_epochs)):
+            figure, axes = pyplot.subplots(
+                1, columns, figsize=(4 * columns + 3.5, 4.5), layout="constrained", sharey=True, squeeze=False
+            )
+            one(axes[0], own, looks)
+            axes[0][0].set_title(f"{model}, {dataset}", loc="left", fontsize=10)
+            # Beside the axes, where it can lie on no point.
+            axes[0][-1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            for each in axes[0]:
+                each.spines[["top", "right"]].set_visible(False)
+            made.append(out / f"{name}-{dataset}-{model}.{kind}")
+            figure.savefig(made[-1], dpi=130, metadata={"Date": None} if kind == "svg" else None)
+            pyplot.close(figure)
+    return made
+
+
+def titled(run: Run) -> str:
+    """A run's name, with what differs from most: its epochs and its cache."""
+    said = [run.name]
+    said += [f"cache {run.cache}"] if run.cache != "20%" and not run.is_control else []
+    said += [f"{run.epochs} epochs"] if run.epochs != 30 else []
+    return ", ".join(said)
+
+
+def _looks(groups: list[Group]) -> list[tuple[str, str]]:
+    """A mark and a colour for each; controls are grey."""
+    looks, strategies = [], 0
+    for place, group in enumerate(groups):
+        # Colours come round before marks do, so that no two runs share both.
+        mark = _MARKS[(place + place // len(_COLOURS)) % len(_MARKS)]
+        control = group.run.is_control or (group.run.strategy == "uniform" and group.run.epochs < 30)
+        looks.append((mark, _GREY if control else _COLOURS[strategies % len(_COLOURS)]))
+        strategies += not control
+    return looks
+
+
+def _draw_storage(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) -> None:
+    for each, (name, unit, title) in zip(axes, _STORAGE, strict=True):
+        for group, (mark, colour) in zip(groups, looks, strict=True):
+            top1 = group.top1
+            each.errorbar(
+                group.total(name).value / unit,
+                top1.value,
+                yerr=top1.half,
+                fmt=mark,
+                color=colour,
+                capsize=3,
+                label=f"{titled(group.run)} ({top1.seeds})",
+            )
+        each.set_xlim(left=0)
+        each.set_xlabel(f"{title}, whole run")
+    axes[0].set_ylabel("top-1 %, mean and 95 % interval (seeds)")
+
+
+def _draw_epochs(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) -> None:
+    for group, (_, colour) in zip(groups, looks, strict=True):
+        length = min(len(line["epochs"]) for line in group.lines)
+        axes[0].plot(
+            # By the share of the run, since controls have other numbers of epochs.
+            [100.0 * (epoch + 1) / length for epoch in range(length)],
+            [fmean(line["epochs"][epoch]["top1"] for line in group.lines) for epoch in range(length)],
+            color=colour,
+            label=titled(group.run),
+        )
+    axes[0].set_xlabel("% of the run")
+    axes[0].set_ylabel("top-1 %, mean")
