@@ -45,15 +45,17 @@ def trained(run: Run, labels: Tensor) -> list[int] | None:
     return None if len(chosen) == len(labels) else chosen
 
 
-def repeated(run: Run, batches: Iterable[list[int]], samples: int) -> Iterator[list[int]]:
-    """The whole batches that are trained while `batches` are served."""
+def repeated(run: Run, epoch: int, batches: Iterable[list[int]], samples: int) -> Iterator[list[int]]:
+    """The whole batches that are trained while the `batches` of an epoch over `samples` are served."""
     if not run.block:
-        for number, batch in enumerate(batch for batch in batches if len(batch) == run.batch):
+        whole = (batch for batch in batches if len(batch) == run.batch)
+        for number, batch in enumerate(whole, epoch * (samples // run.batch)):
             for _ in range(_times(run.echo, number)):
                 yield batch
         return
-    shuffle = torch.Generator().manual_seed(run.seed)
-    size, gathered, number = max(round(run.block * samples), run.batch), list[int](), 0
+    shuffle = torch.Generator().manual_seed(1_000_000 * run.seed + epoch)
+    size, gathered = max(round(run.block * samples), run.batch), list[int]()
+    number = epoch * -(-samples // size)
     for batch in batches:
         gathered += batch
         if len(gathered) >= size:

@@ -197,7 +197,7 @@ class _Progress:
         total, steps = torch.zeros((), device=device), 0
         served = feed.batches(self._dataset, self._sampler, run.batch)
         an_epoch = len(self._sampler) * run.echo
-        for ids in controls.repeated(run, served, len(self._pixels)):
+        for ids in controls.repeated(run, number, served, len(self._pixels)):
             numbers = torch.tensor(ids)
             rate = _rate(run, number + steps * run.batch / an_epoch)
             loss = self._step(_pinned(numbers, device), self._sampler.weights(numbers), rate)

@@ -112,11 +112,13 @@ def test_a_run_that_was_looked_at_does_not_stand_for_one_that_was_not(
 def test_controls_train_as_often_as_they_say(train_module: Callable[[str], Any]) -> None:
     Run, repeated = train_module("run").Run, train_module("controls").repeated
     served = [[place, place + 1] for place in range(0, 12, 2)] + [[12]]
-    assert list(repeated(Run(batch=2), served, 13)) == served[:-1], "whole batches alone are trained"
-    echoed = list(repeated(Run(batch=2, echo=1.5), served, 13))
+    assert list(repeated(Run(batch=2), 0, served, 13)) == served[:-1], "whole batches alone are trained"
+    echoed = list(repeated(Run(batch=2, echo=1.5), 0, served, 13))
     assert [echoed.count(batch) for batch in served[:-1]] == [1, 2, 1, 2, 1, 2]
+    later = list(repeated(Run(batch=2, echo=1.25), 1, served, 13))
+    assert [later.count(batch) for batch in served[:-1]] == [1, 2, 1, 1, 1, 2], "counted on"
 
-    blocks = list(repeated(Run(batch=2, echo=3.0, block=4 / 13), served, 13))
+    blocks = list(repeated(Run(batch=2, echo=3.0, block=4 / 13), 0, served, 13))
     assert all(len(batch) == 2 for batch in blocks)
     first, second = ([number for batch in some for number in batch] for some in (blocks[:6], blocks[6:12]))
     assert sorted(first) == sorted(3 * [0, 1, 2, 3]) and sorted(second) == sorted(3 * [4, 5, 6, 7])
