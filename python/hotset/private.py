@@ -3,6 +3,10 @@
 It is a process of a session of its own, so that Ctrl-C and a closing terminal do not reach it, and nobody's
 child, so that it never becomes a zombie of the trainer or of a loader worker that started it. It says `ready`
 or its error on a pipe.
+
+It runs the very native module that this process has imported, by its path, in an interpreter that looks for
+nothing else: not in the current directory, which another user may write to, nor in `PYTHONPATH`. So whatever
+led this process to its `hotset`, a wheel, a `.pth` file or a path of its own, the server is the same one.
 """
 
 from __future__ import annotations
@@ -15,13 +19,29 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import runtime
+from . import _core, runtime
 from .deadline import Deadline
 from .errors import UnavailableError
 from .settings import environment_of_server
 
 _START = 60.0
 """Seconds a server has to say `ready`: it takes a fraction of one, unless the machine is swamped."""
+
+_NATIVE = os.path.abspath(_core.__file__)
+"""Where the native module lies; taken now, since a training may change its directory."""
+
+_ALONE = ("-I", "-S")
+"""Neither the current directory, the environment nor `site` says where this interpreter finds modules."""
+
+# The command line of the native module at a path; it needs nothing else of the package.
+_SERVE = """\
+import importlib.util, sys
+_, path, *arguments = sys.argv
+spec = importlib.util.spec_from_file_location("hotset._core", path)
+core = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(core)
+sys.exit(core.main(["hotset", *arguments]))
+"""
 
 # Starts the server and ends at once, which leaves the server to the init process.
 _DETACH = "import os, sys\nif os.fork() == 0: os.execv(sys.argv[1], sys.argv[1:])"
@@ -46,10 +66,11 @@ def start(path: str, main_pid: int, deadline: Deadline) -> None:
     reader, writer = os.pipe()
     try:
         try:
-            server = [sys.executable, "-m", "hotset", "serve", "--embedded", "--socket", path]
+            python = [sys.executable, *_ALONE, "-c"]
+            server = [*python, _SERVE, _NATIVE, "serve", "--embedded", "--socket", path]
             server += ["--watch", str(main_pid), "--ready-fd", str(writer)]
             subprocess.run(
-                [sys.executable, "-I", "-S", "-c", _DETACH, *server],
+                [*python, _DETACH, *server],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=_stderr(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,47 +215,85 @@ def epoch_with(
     return served
 
 
+def kill(server: int, _: Path) -> None:
+    """Ends a server as a crash does."""
+    os.kill(server, signal.SIGKILL)
+
+
+def stop(server: int, _: Path) -> None:
+    """Ends a server as a user or a system does that shuts down."""
+    os.kill(server, signal.SIGTERM)
+
+
+def unlink(_: int, runtime: Path) -> None:
+    """Removes a server's socket, as a cleaner of temporary files does."""
+    for socket in runtime.glob("*.sock"):
+        socket.unlink()
+
+
+def remove(_: int, runtime: Path) -> None:
+    """Removes the whole runtime directory."""
+    shutil.rmtree(runtime)
+
+
+SLOW = {"throttle.latency": "30ms"}
+"""Makes a request that is not read ahead wait, so that a server ends in the middle of one."""
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_private_server_that_was_killed_is_started_again_and_the_epoch_goes_on(
-    tmp_path: Path, runtime: Path, workers: int
+@pytest.mark.parametrize("deed", [kill, stop, unlink, remove])
+def test_a_private_server_that_ends_is_started_again_and_the_epoch_goes_on(
+    tmp_path: Path, runtime: Path, workers: int, deed: Callable[[int, Path], None]
 ) -> None:
     truth = labelled_files(tmp_path / "tree", 300, largest=2000)
-    train = hotset.ImageFolder(tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT)
-    sampler = hotset.Sampler(train, seed=2)
-    killed = train.stats()["server"]["pid"]
-    for epoch in range(2):
-        server = train.stats()["server"]["pid"]
-        served = epoch_with(train, sampler, epoch, workers, 10, partial(os.kill, server, signal.SIGKILL))
-        assert [number for *_, number in served] == planned(300, epoch, seed=2)
-        assert {number: (found, label) for found, label, number in served} == truth
-    assert train.stats()["server"]["pid"] != killed
-    assert not alive(killed)
+    train = hotset.ImageFolder(
+        tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT, storage_options=SLOW, cache=0
+    )
+    sampler = hotset.Sampler(train, seed=2, prefetch=False)
+    ended = []
+    with ThreadPoolExecutor(1) as beside:
+        for epoch in range(2):
+            server = train.stats()["server"]["pid"]
+            ended.append(server)
+            done: list[Future[None]] = []
+            # From another thread, so that it happens while this one waits for a batch.
+            submit = partial(beside.submit, deed, server, runtime)
+            served = epoch_with(train, sampler, epoch, workers, 10, lambda: done.append(submit()))  # noqa: B023
+            done[0].result()
+            assert [number for *_, number in served] == planned(300, epoch, seed=2)
+            assert {number: (found, label) for found, label, number in served} == truth
+            until("it has ended", lambda: not alive(server))  # noqa: B023
+    assert train.stats()["server"]["pid"] not in ended
     assert len(naming(str(runtime))) == 1
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_comes_back_in_time_is_gone_on_with(
-    tmp_path: Path, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    serve: Callable[..., Server],
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    ends: signal.Signals,
 ) -> None:
     truth = labelled_files(tmp_path / "tree", 300, largest=2000)
     server = serve()
     monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
-    train = hotset.ImageFolder(tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT)
-    sampler = hotset.Sampler(train)
+    train = hotset.ImageFolder(
+        tmp_path / "tree", loader=digest, with_ids=True, wait=WAIT, storage_options=SLOW, cache=0
+    )
+    sampler = hotset.Sampler(train, prefetch=False)
     server_pid = server.process.pid
 
-    with ThreadPoolExecutor(1) as thread:
+    def restart() -> None:
+        server.process.send_signal(ends)
+        # Asked to end it ends well, by whichever signal.
+        assert server.process.wait(WAIT) == (-ends if ends == signal.SIGKILL else 0)
+        server.start()
+
+    with ThreadPoolExecutor(1) as beside:
         starting: list[Future[None]] = []
-
-        def crash() -> None:
-            server.kill()
-            starting.append(thread.submit(late))
-
-        def late() -> None:
-            # Long enough for workers to find nobody; nothing goes wrong if they do not.
-            time.sleep(1.0)
-            server.start()
-
-        served = epoch_with(train, sampler, 0, 2, 5, crash)
+        served = epoch_with(train, sampler, 0, workers, 5, lambda: starting.append(beside.submit(restart)))
         starting[0].result()
     assert [number for *_, number in served] == planned(300, 0)
     assert {number: (found, label) for found, label, number in served} == truth

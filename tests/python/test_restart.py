@@ -18,6 +18,7 @@ from typing import Any
 
 import hotset
 import pytest
+from hotset import private
 from processes import Server, alive, until
 from torch.utils.data import DataLoader
 from trees import digest, equal_files, planned
@@ -35,7 +36,7 @@ def _private_servers() -> list[int]:
         with contextlib.suppress(OSError, ValueError):
             arguments = (entry / "cmdline").read_text().split("\0")
             # Whoever starts one has the same arguments behind others.
-            ours = arguments[1:4] == ["-m", "hotset", "serve"]
+            ours = arguments[5:7] == [private._NATIVE, "serve"]
             if ours and arguments[arguments.index("--watch") + 1] == str(os.getpid()):
                 with contextlib.closing(socket.socket(socket.AF_UNIX)) as line:
                     line.connect(arguments[arguments.index("--socket") + 1])

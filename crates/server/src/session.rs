@@ -3,6 +3,9 @@
 //! Requests are answered one after the other, in order. Whatever a client sends, it gets an answer or loses
 //! its connection. A connection that cannot be used any more is closed for writing alone: the client may still
 //! look at what it leases, so its leases end when it hangs up, and not before.
+//!
+//! A server that stops says nothing: it hangs up on every client, as a killed one does, and clients wait for the next
+//! server or start one. Their leases stay until the process ends, since others may still be served meanwhile.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -37,10 +40,13 @@ pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
         tracing::debug!(%error, "a connection ended early");
     }
     let _ = rustix::net::shutdown(connection.as_fd(), rustix::net::Shutdown::Write);
-    while !connection.hung_up() && host.check().is_ok() {
+    while host.check().is_ok() {
+        if connection.hung_up() {
+            host.engine.detach(session, Instant::now());
+            return;
+        }
         std::thread::sleep(LOOK_UP);
     }
-    host.engine.detach(session, Instant::now());
 }
 
 /// Why a request was not answered.
@@ -95,6 +101,8 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
     loop {
         let mut tick = || host.check();
         let Some(request) = connection.receive::<proto::Request>(None, &mut tick)? else { return Ok(()) };
+        // A busy connection never waits, and so never ticks.
+        host.check().map_err(Trouble::Line)?;
         let Some(kind) = request.kind else {
             refuse(connection, host, &Error::invalid("a request of a kind this server does not know"))?;
             continue;
@@ -105,6 +113,8 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
         }
         match answer(connection, host, session, &mut put, kind) {
             Ok(()) => {}
+            // Whatever broke off because the server stops is no answer: the client asks the next server.
+            Err(Trouble::Request(error)) if host.check().is_err() => return Err(Trouble::Line(error)),
             Err(Trouble::Request(error)) => refuse(connection, host, &error)?,
             Err(line) => return Err(line),
         }
