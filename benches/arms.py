@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import numpy
 import redis
 from hotset import _core
+from hotset.numbers import numbers_of
 from sources import WAIT, Counters, Opened, Samples, SkippedError, UntrueError, read_from_disk
 
 Buffer = bytes | bytearray | memoryview
@@ -64,14 +65,14 @@ class Hotset:
 
 
 class Planned(Hotset):
-    """The same along a plan, as training asks: indices carry the epoch, and each takes its slot."""
+    """The same along a plan, as training asks: numbers carry their epoch, and each takes its slot."""
 
     def __init__(self, name: str, opened: Opened) -> None:
         super().__init__(name, opened, _core.Batch.views)
         self._job = opened.plan()
 
     def prepare(self, ids: list[int], epoch: int) -> list[int]:
-        return [number + ((epoch + 1) << 40) for number in ids]
+        return list(map(numbers_of(epoch), ids))
 
     def begin(self, epoch: int) -> None:
         self._opened.client.begin_epoch(self._job, epoch, rank=0, world=1, start=0, wait=WAIT)

@@ -240,8 +240,8 @@ class OneReader:
     def _batches(self, epoch: int) -> list[list[int]]:
         """The samples in the random order of an epoch, which is that of `uniform`."""
         plan = _core.uniform_plan(self._samples.count, 0, epoch, 0, 1, False)
-        indices = [index & ((1 << 40) - 1) for index in plan.block(0, len(plan))]
-        return [indices[first : first + self._size.batch] for first in range(0, len(plan), self._size.batch)]
+        ids = plan.block(0, len(plan))
+        return [ids[first : first + self._size.batch] for first in range(0, len(plan), self._size.batch)]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import hotset
+from hotset import _core
 from miss_path import served
 from report import spread
 from sources import Samples, isolate
@@ -83,7 +84,7 @@ class Reader:
                 batch.append(index)
                 if len(batch) == BATCH:
                     began = time.perf_counter()
-                    self.train.source.batch(batch)
+                    self.train.source.batch(_core.Indices(batch, len(self.train)))
                     taken.append(time.perf_counter() - began)
                     batch.clear()
             self.epoch += 1

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import hotset
-from hotset.source import SAMPLE_MASK
+from hotset import _core
 
 _AHEAD = 4
 """Batches that are asked for before they are trained."""
@@ -38,8 +38,8 @@ def batches(train: hotset.Dataset, sampler: hotset.Sampler, size: int) -> Iterat
         try:
             slots = iter(sampler)
             while batch := list(islice(slots, size)):
-                train.source.batch(batch)
-                put([index & SAMPLE_MASK for index in batch])
+                train.source.batch(_core.Indices(batch, len(train)))
+                put(list(batch))
                 if over.is_set():
                     return
             put(None)

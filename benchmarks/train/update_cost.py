@@ -19,7 +19,6 @@ from statistics import median
 
 import hotset
 import torch
-from hotset.source import SAMPLE_MASK
 
 _BATCH, _STEPS = 256, 100
 
@@ -37,7 +36,7 @@ def main() -> None:
             (Path(folder) / f"{number:04d}.bin").write_bytes(b"x" * 64)
         train = hotset.Dataset(folder, with_ids=True)
         sampler = hotset.Sampler(train)
-        ids = torch.tensor([index & SAMPLE_MASK for index in islice(sampler, _BATCH)])
+        ids = torch.tensor(list(islice(sampler, _BATCH)))
         on_gpu = ids.cuda()
         step = _step_of(options.milliseconds / 1000.0)
         kinds: dict[str, Callable[[torch.Tensor], object]] = {

@@ -1,7 +1,7 @@
 """The native part: one connection to a server, and the views it hands out."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, SupportsIndex, final
 
 __version__: str
 
@@ -67,9 +67,19 @@ class Client:
     ) -> Plan:
         """The rank's plan. `join` is a reader's that found its server restarted: nothing begins over."""
     def get_batch(
-        self, job: str, indices: Sequence[int], *, rank: int, reevaluation: int | None = None, wait: float
+        self,
+        job: str,
+        indices: Indices | Sequence[int],
+        *,
+        rank: int,
+        matched: bool = False,
+        reevaluation: int | None = None,
+        wait: float,
     ) -> Batch:
-        """Samples of a plan or, with `reevaluation`, such as are re-evaluated before that epoch."""
+        """Samples of a plan or, with `reevaluation`, such as are re-evaluated before that epoch.
+
+        With `matched` numbers without a mark are taken for such of the epoch that the rank has begun.
+        """
     def reevaluate(self, job: str, epoch: int, *, rank: int, world: int, wait: float) -> bytes:
         """The ids that this rank must re-evaluate before `epoch`, as 32-bit little-endian integers."""
     def reevaluated(
@@ -111,12 +121,23 @@ class Client:
         """The `Stats` message as JSON."""
 
 @final
+class Indices:
+    """Numbers of samples, judged as a list's indices are, with the epochs of those that are marked."""
+
+    def __new__(cls, asked: Iterable[SupportsIndex], samples: int) -> Self: ...
+    def __len__(self) -> int: ...
+    def ids(self) -> list[int]:
+        """The numbers, without marks, counted from 0."""
+    def epochs(self) -> set[int]:
+        """The epochs that planned some of them."""
+
+@final
 class Plan:
     """One rank's ids of one epoch, in the server's sealed memory."""
 
     def __len__(self) -> int: ...
     def block(self, start: int, stop: int) -> list[int]:
-        """Indices (epoch in the upper part) of slots `start..stop`, clipped to the plan."""
+        """The ids of slots `start..stop`, clipped to the plan."""
     def weights(self, start: int, stop: int) -> list[float] | None:
         """The weights of slots `start..stop` in the loss, clipped to the plan; `None` where all are 1."""
 
@@ -133,6 +154,9 @@ class Batch:
     @property
     def labels(self) -> list[int]:
         """Empty when the dataset has no labels."""
+    @property
+    def remark(self) -> str:
+        """What the user should be told; mostly empty."""
     @property
     def parts(self) -> list[int]:
         """Begin and length of every part of every sample; empty unless samples have several parts.

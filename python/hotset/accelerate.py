@@ -63,7 +63,7 @@ class Hook:
     def end_epoch(self, *, accuracy: float | None = None, step: int | None = None) -> dict[str, float]:
         """Logs what the server counted in this epoch, with each rank's wait, and returns it."""
         self.sampler.flush()
-        values = measured(self.sampler.dataset.stats(), self.sampler.epoch)
+        values = measured(self.sampler.stats(), self.sampler.epoch)
         self.accelerator.log(values, step=step)
         if accuracy is not None:
             self.sampler.end_epoch(accuracy=accuracy)

@@ -1,27 +1,28 @@
 """A dataset of files, served through the cache.
 
-`dataset[i]` is always sample i, whoever asks and whatever the cache holds. A `Sampler` yields indices that
-carry their epoch above the sample's id; they are accepted wherever an id is. The object holds no connection
-and no thread: it can be forked, pickled to spawned workers and used from several threads.
+`dataset[i]` is always sample i, whoever asks and whatever the cache holds. A `Sampler` yields the numbers
+of samples with marks that name their epoch (`numbers`), and where it plans a part of the dataset, that
+part's own job is asked (`parts`). The object holds no connection and no thread: it can be forked, pickled
+to spawned workers and used from several threads.
 """
 
 from __future__ import annotations
 
 import copy
-import operator
 import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from . import deadline
+from . import _core, deadline
 from .errors import Error, InvalidError
 from .off import Direct
+from .parts import Part, Parts, places_of
 from .progress import shown
 from .served import Served
 from .settings import Settings
-from .source import SAMPLE_MASK, Batch, Progress, Source, cache_text, listed
+from .source import Batch, Progress, Source, cache_text, listed
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as _TorchDataset
@@ -93,20 +94,40 @@ class Dataset(Base):
             else:
                 source = Served(listing, cache=text, name=job, wait=wait, settings=settings, progress=report)
         weakref.finalize(self, _dropped.append, (os.getpid(), source)).atexit = False
+        self._parts, self._first = Parts(), 0
         return source
 
     def __len__(self) -> int:
         return self._source.catalog.samples
 
-    def __getitem__(self, index: SupportsIndex) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
         """The samples at `indices`, in one call to the server. Loaders use it for whole batches."""
-        asked = [self._judged(index) for index in indices]
-        if not asked:
+        asked = _core.Indices(indices, len(self))
+        ids = asked.ids()
+        if not ids:
             return []
-        return self._samples([index & SAMPLE_MASK for index in asked], self.source.batch(asked))
+        if self._first and asked.epochs():
+            return self._samples(ids, self.source.batch(asked), self._first)
+        if self._parts and not asked.epochs():
+            return self._shared(ids)
+        return self._samples(ids, self.source.batch(asked))
+
+    def _shared(self, ids: list[int]) -> list[Any]:
+        """The samples `ids`, those of parts from the parts' jobs."""
+        found: dict[int, Any] = {}
+        for part, places in self._parts.shares(ids):
+            numbers = [ids[place] for place in places]
+            if part is None:
+                batch = self.source.batch(_core.Indices(numbers, len(self)))
+            else:
+                batch = part.batch(numbers)
+            found.update(zip(places, self._samples(numbers, batch), strict=True))
+        return [found[place] for place in range(len(ids))]
 
     def reevaluated_items(self, epoch: int, ids: Sequence[int]) -> list[Any]:
         """Samples that are re-evaluated before `epoch`, as `__getitems__` gives them; no servings."""
@@ -124,25 +145,47 @@ class Dataset(Base):
 
         It has this dataset's settings and a cache of its own, of the same share. Each id may come once.
         """
-        chosen = [self._judged(index) & SAMPLE_MASK for index in ids]
+        chosen = _core.Indices(ids, len(self)).ids()
         if not chosen:
             raise InvalidError("`ids` is empty: a dataset needs a sample")
         part = copy.copy(self)
         # What was looked up for the whole is not the part's.
         for name in ("samples", "targets"):
             part.__dict__.pop(name, None)
-        part._closed = False
+        part._closed, part._parts, part._first = False, Parts(), 0
         part._source = self.source.select(chosen)
         weakref.finalize(part, _dropped.append, (os.getpid(), part._source)).atexit = False
         return part
 
+    def part(self, ids: Sequence[int]) -> tuple[Self, Part]:
+        """The samples `ids` as `select` has them, to be planned while this dataset is asked for them.
+
+        For `Sampler`, which keeps both as long as it lives; not for everyday use.
+        """
+        places = places_of(ids, len(self))
+        chosen = self.select(ids)
+        part = Part(places, chosen.source)
+        self._parts.add(part)
+        return chosen, part
+
+    def number_from(self, first: int) -> None:
+        """Gives ids from `first` on to what a Sampler asks for, where this is one of the datasets it plans.
+
+        For `Sampler`; not for everyday use.
+        """
+        self._first = first
+
     def key(self, index: SupportsIndex) -> str:
         """The name of a sample's file, below the dataset's place."""
-        return self.source.describe(self._judged(index) & SAMPLE_MASK, 1)[0][0]
+        return self.source.describe(_core.Indices([index], len(self)).ids()[0], 1)[0][0]
 
     def stats(self) -> dict[str, Any]:
-        """The counters of this dataset's job, those of its epochs in `epochs`, of its server in `server`."""
-        return self.source.stats()
+        """The counters of this dataset's job, those of its epochs in `epochs`, of its server in `server`.
+
+        Where a Sampler plans a `Subset` of it, that part's job is meant, the newest.
+        """
+        newest = next(iter(self._parts), None)
+        return self.source.stats() if newest is None else newest.source.stats()
 
     def close(self) -> None:
         """Gives back what the cache holds for this dataset. Ending the process does so too."""
@@ -150,18 +193,8 @@ class Dataset(Base):
             self._closed = True
             self._source.close()
 
-    def _judged(self, index: SupportsIndex) -> int:
-        """`index` as the server takes it, or `IndexError`."""
-        number = operator.index(index)
-        samples = len(self)
-        if -samples <= number < 0:
-            return number + samples
-        if number < 0 or number & SAMPLE_MASK >= samples:
-            shown_number = number if number < 0 else number & SAMPLE_MASK
-            raise IndexError(f"there is no sample {shown_number} in a dataset of {samples}")
-        return number
-
-    def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
+    def _samples(self, ids: list[int], batch: Batch, first: int = 0) -> list[Any]:
+        """What a loader gets of `batch`, the samples `ids`; the ids that `with_ids` adds begin at `first`."""
         if self.decode is None:
             samples: list[Any] = batch.bytes()
         else:
@@ -169,7 +202,9 @@ class Dataset(Base):
                 self._decoded(self.decode, number, view)
                 for number, view in zip(ids, batch.views(), strict=True)
             ]
-        return list(zip(samples, ids, strict=True)) if self.with_ids else samples
+        if not self.with_ids:
+            return samples
+        return [(sample, first + number) for sample, number in zip(samples, ids, strict=True)]
 
     def _decoded(self, decode: Callable[[memoryview], Any], number: int, view: memoryview) -> Any:
         """What `decode` makes of a sample; a failure names the sample."""

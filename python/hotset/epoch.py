@@ -13,7 +13,8 @@ from collections import Counter
 import torch
 
 from .errors import InvalidError
-from .source import SAMPLE_MASK, Plan
+from .numbers import Number, numbers_of
+from .source import Plan
 from .weights import Weights
 
 _BLOCK = 4096
@@ -43,10 +44,9 @@ class Epoch:
     def __len__(self) -> int:
         return len(self.plan)
 
-    def block(self, first: int) -> list[int]:
-        """The next indices to hand out, from slot `first` on."""
-        block = self.plan.block(first, first + _BLOCK)
-        ids = [index & SAMPLE_MASK for index in block]
+    def block(self, first: int) -> list[Number]:
+        """The next numbers to hand out, from slot `first` on."""
+        ids = self.plan.block(first, first + _BLOCK)
         weights = self.plan.weights(first, first + _BLOCK)
         if weights is not None:
             if self.weights is None:
@@ -54,7 +54,7 @@ class Epoch:
             self.weights.add(ids, weights)
         for number in ids:
             self._served[number] = 1
-        return block
+        return list(map(numbers_of(self.number), ids))
 
     def judge(self, ids: list[int]) -> None:
         """Refuses ids that were not handed out in this epoch."""
@@ -72,11 +72,11 @@ class Epoch:
         """Notes that the samples `ids` were trained."""
         self.reported = True
         first = self.trained
-        if self._ids(first, first + len(ids)) == ids:
+        if self.plan.block(first, first + len(ids)) == ids:
             self.trained += len(ids)
             return
         wanted = Counter(ids)
-        for slot, number in enumerate(self._ids(first, self.handed), first):
+        for slot, number in enumerate(self.plan.block(first, self.handed), first):
             if wanted[number]:
                 wanted[number] -= 1
                 self.trained = slot + 1
@@ -94,6 +94,3 @@ class Epoch:
         if loss.device.type == "cuda" and found.device.type == "cpu":
             found = found.pin_memory()
         return loss * found.to(loss.device, loss.dtype, non_blocking=True)
-
-    def _ids(self, first: int, last: int) -> list[int]:
-        return [index & SAMPLE_MASK for index in self.plan.block(first, last)]

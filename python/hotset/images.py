@@ -85,14 +85,14 @@ class ImageFolder(Dataset):
         """The label of every sample."""
         return [label for _, label in self.samples]
 
-    def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
+    def _samples(self, ids: list[int], batch: Batch, first: int = 0) -> list[Any]:
         samples: list[Any] = []
         for number, view, label in zip(ids, batch.views(), batch.labels, strict=True):
             image = self._decoded(self.loader, number, view)
             if self.transform is not None:
                 image = self.transform(image)
             target = label if self.target_transform is None else self.target_transform(label)
-            samples.append((image, target, number) if self.with_ids else (image, target))
+            samples.append((image, target, first + number) if self.with_ids else (image, target))
         return samples
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from .dataset import Dataset
 from .epoch import Epoch
 from .errors import InvalidError
 from .reevaluation import Loss, losses_of
 from .reports import Reports
-from .source import Plan, Source
+from .source import Plan, Planning
+from .wrapped import Planned
 
 _ASKING = ("hybrid", "realtime")
 """Strategies that ask for re-evaluation."""
@@ -25,17 +25,17 @@ _AT_ONCE = 1 << 20
 class Informed:
     """The importance of samples, their re-evaluation, and the accuracy of the model."""
 
-    dataset: Dataset
     strategy: str
     epoch: int
-    _source: Source
+    _what: Planned
+    _source: Planning
     _reports: Reports
     _running: Epoch | None
     _planned: tuple[int, int, Plan] | None
     _fresh: bool
 
     def importance(self) -> torch.Tensor:
-        """The last score of every sample, by id; NaN where none was reported. For the curious."""
+        """The last score of every sample, by its number; NaN where none was reported. For the curious."""
         self._reports.flush()
         return torch.tensor(self._source.scores(), dtype=torch.float32)
 
@@ -69,17 +69,19 @@ class Informed:
         self._reports.flush()
         ids = list(self._source.reevaluation(self.epoch))
         if ids:
-            losses = losses_of(
-                self.dataset,
-                self.epoch,
-                ids,
-                model,
-                loss,
-                transform=transform,
-                batch_size=batch_size,
-                device=device,
-                collate=collate,
-            )
+            losses: list[float] = []
+            for first, dataset in self._what.datasets:
+                losses += losses_of(
+                    dataset,
+                    self.epoch,
+                    [number - first for number in ids if first <= number < first + len(dataset)],
+                    model,
+                    loss,
+                    transform=transform,
+                    batch_size=batch_size,
+                    device=device,
+                    collate=collate,
+                )
             for first in range(0, len(ids), _AT_ONCE):
                 last = first + _AT_ONCE
                 self._source.reevaluated(self.epoch, ids[first:last], losses[first:last], last >= len(ids))

@@ -30,7 +30,7 @@ class Labelled(Dataset):
         """The names of a sample's parts, with a `?` where some are without; empty where it is one thing."""
         return self._source.catalog.parts
 
-    def _samples(self, ids: list[int], batch: Batch) -> list[Any]:
+    def _samples(self, ids: list[int], batch: Batch, first: int = 0) -> list[Any]:
         views, labels = batch.views(), batch.labels
         places = batch.parts
         width = len(places) // len(ids)
@@ -47,7 +47,7 @@ class Labelled(Dataset):
                 pieces = [view]
             sample = self._made(number, view, pieces)
             if labels or self.with_ids:
-                sample = (sample, *labels[at : at + 1], *([number] if self.with_ids else []))
+                sample = (sample, *labels[at : at + 1], *([first + number] if self.with_ids else []))
             samples.append(sample)
         return samples
 

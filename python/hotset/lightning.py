@@ -85,7 +85,7 @@ class Callback(_Base):
         self.sampler.flush()
         if trainer.is_global_zero:
             # The server counts for all ranks of the host: one of them logs.
-            for name, value in measured(self.sampler.dataset.stats(), self.sampler.epoch).items():
+            for name, value in measured(self.sampler.stats(), self.sampler.epoch).items():
                 pl_module.log(name, value, on_step=False, on_epoch=True, rank_zero_only=True)
         if self._accuracy is not None and self._accuracy in trainer.callback_metrics:
             self.sampler.end_epoch(accuracy=float(trainer.callback_metrics[self._accuracy]))

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 
 from . import _core
 from .errors import InvalidError
-from .source import SAMPLE_MASK
+from .parts import Part
 
 # The names of strategies that never look at losses.
 _NEEDS_NO_LOSSES = ("uniform", "quiver", "carousel")
 
+_tables: WeakKeyDictionary[Part, dict[torch.device, torch.Tensor]] = WeakKeyDictionary()
+"""The places of the samples of each part, on each device that has ids."""
 
-def judged_ids(ids: torch.Tensor | Sequence[int]) -> torch.Tensor | list[int]:
-    """The ids of a batch: a tensor where they are on a GPU, which must not be waited for, else numbers."""
+
+def judged_ids(ids: torch.Tensor | Sequence[int], part: Part | None = None) -> torch.Tensor | list[int]:
+    """The ids of a batch: a tensor where they are on a GPU, which must not be waited for, else numbers.
+
+    Where a `part` of a dataset is planned, these are the places of the samples in it.
+    """
     if not isinstance(ids, torch.Tensor):
-        return [int(number) & SAMPLE_MASK for number in ids]
+        return [int(number) for number in ids] if part is None else [part.place(number) for number in ids]
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise InvalidError(
             f"`ids` has the shape {tuple(ids.shape)} and the type {ids.dtype}; what `with_ids=True` gives is "
             "needed: one whole number for each sample"
         )
-    masked = ids.to(torch.int64) & SAMPLE_MASK
-    if masked.device.type == "cuda":
-        return masked
-    return masked.tolist()
+    numbers = ids.to(torch.int64)
+    if numbers.device.type == "cuda":
+        return numbers if part is None else places_on(numbers, part)
+    return judged_ids(numbers.tolist(), part)
+
+
+def places_on(ids: torch.Tensor, part: Part) -> torch.Tensor:
+    """The places of samples in a part, looked up on the device that has their ids; -1 where there is none."""
+    table = _tables.setdefault(part, {})
+    if ids.device not in table:
+        table[ids.device] = torch.tensor(part.places, dtype=torch.int64).to(ids.device)
+    places = table[ids.device]
+    inside = (ids >= 0) & (ids < len(places))
+    return torch.where(inside, places[ids.clamp(0, len(places) - 1)], -1)
 
 
 def judge_loss(loss: torch.Tensor, samples: int) -> None:

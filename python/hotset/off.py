@@ -15,7 +15,7 @@ from typing import Any
 from . import _core
 from .errors import ChangedError
 from .rank import Ranks
-from .source import KEPT, SAMPLE_MASK, Catalog, Listing, Plan, Progress, Scheme
+from .source import KEPT, Catalog, Listing, Plan, Progress, Scheme
 
 _log = logging.getLogger(__name__)
 _said = False
@@ -48,15 +48,21 @@ class Direct:
     def options(self) -> Mapping[str, str]:
         return self._listing.storage_options
 
+    @property
+    def past_server(self) -> bool:
+        return True
+
     def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
         self._scheme, self._ranks = scheme, Ranks(rank, world)
 
     def ranks(self) -> tuple[int, int]:
         return self._ranks.resolve()
 
-    def batch(self, indices: list[int]) -> Read:
+    def batch(self, asked: _core.Indices, *, matched: bool = False) -> Read:
+        return self._read(asked.ids())
+
+    def _read(self, samples: Sequence[int]) -> Read:
         listed = self._listed()
-        samples = [index & SAMPLE_MASK for index in indices]
         labels = [listed.label(sample) for sample in samples] if self.catalog.labelled else []
         return Read(
             [listed.read(sample) for sample in samples],
@@ -80,7 +86,7 @@ class Direct:
         """Nobody plans from losses here."""
 
     def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Read:
-        return self.batch(list(ids))
+        return self._read(ids)
 
     def end_epoch(self, epoch: int, accuracy: float | None) -> None:
         """Nobody plans from accuracies here."""

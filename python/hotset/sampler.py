@@ -1,11 +1,12 @@
 """`Sampler`: what is trained in which order, planned by the server before each epoch.
 
 It is a `DistributedSampler`, so that frameworks know to call `set_epoch` and leave it alone. What it yields
-are the ids of this rank's plan with the epoch above them, so that a request tells its epoch even from workers
-that outlive epochs. `update` sends the losses back, from which the next plans are made.
+are the numbers of this rank's samples in the order of the plan, marked with their epoch (`numbers`), so
+that a request tells its epoch even from workers that outlive epochs. `update` sends the losses back, from
+which the next plans are made.
 
-An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and losses
-leave without waiting for the GPU (`reports`).
+An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and
+losses leave without waiting for the GPU (`reports`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import DistributedSampler
 
 from . import _core
@@ -27,19 +29,21 @@ from .errors import InvalidError
 from .informed import Informed
 from .lengths import most
 from .losses import judge_loss, judged_ids, quoted
-from .off import Direct
+from .numbers import Number
 from .reports import Reports
 from .slots import Slots
 from .source import Plan, Scheme, absolute, texts
+from .wrapped import planned
 
 _log = logging.getLogger(__name__)
 
 _LAST_EPOCH = (1 << 22) - 1
 
 
-class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `dataset` is one of ours
+class Sampler(Informed, DistributedSampler[int]):
     """Plans the epochs of `dataset`.
 
+    - `dataset`: one of Hotset's, a `Subset` or `random_split` part of one, or a `ConcatDataset` of several.
     - `strategy`: what is trained; `hotset strategies` lists them. `settings`: its own, by name, such as
       `{"fraction": 0.7}`.
     - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
@@ -57,7 +61,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | TorchDataset[Any],
         strategy: str = "uniform",
         *,
         policy: str | None = None,
@@ -74,10 +78,6 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         pad: bool = False,
     ) -> None:
         # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
-        if not isinstance(dataset, Dataset):
-            raise InvalidError(
-                f"`Sampler` plans a `hotset.Dataset` or an `ImageFolder`, not a `{type(dataset).__name__}`"
-            )
         _known("strategy", strategy, [name for name, *_ in _core.strategies()])
         if policy is not None:
             _known("policy", policy, [name for name, _ in _core.policies()])
@@ -106,7 +106,9 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         """The plan of an epoch that has not begun, with its number and start."""
         self._running: Epoch | None = None
         self._reports = Reports()
-        self._source = dataset.source
+        # Held as long as this is: the part, if it is one, of the dataset that the loader asks.
+        self._what = planned(dataset)
+        self._source = self._what.source
         scheme = Scheme(
             strategy,
             policy or "",
@@ -146,10 +148,11 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
 
     def _whole(self) -> int:
         """This rank's part of an epoch of all samples."""
-        samples, (_, world) = self._source.catalog.samples, self._source.ranks()
+        _, world = self._source.ranks()
         # `quiver` pads by itself; past the server every strategy is `uniform`.
-        pad = self.pad or (self.strategy == "quiver" and not isinstance(self._source, Direct))
-        return math.ceil(samples / world) if pad else samples // world
+        pad = self.pad or (self.strategy == "quiver" and not self._source.past_server)
+        # Each dataset is cut by itself where there are several.
+        return sum(math.ceil(size / world) if pad else size // world for size in self._what.sizes)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
@@ -160,7 +163,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         self.epoch = self._asked = epoch
         self._fresh = True
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Number]:
         return Slots(self._begin, self._drawn, self._load_drawn)
 
     def _begin(self) -> Epoch:
@@ -225,7 +228,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
         whole, samples, (_, world) = self._whole(), self._source.catalog.samples, self._source.ranks()
         # Past the server every epoch is whole.
-        known = not isinstance(self._source, Direct)
+        known = not self._source.past_server
         drawn = most(self._scheme, samples, epochs) if known else [samples] * epochs
         # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
         lengths = [min(whole, math.ceil(together / world)) for together in drawn]
@@ -242,7 +245,7 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         loss times the weights of the samples. A GPU is not waited for: losses leave it beside the training,
         and arrive at the server with one of the next calls.
         """
-        numbers = judged_ids(ids)
+        numbers = judged_ids(ids, self._what.part)
         judge_loss(loss, len(numbers))
         running = self._running
         if running is None:
@@ -280,10 +283,14 @@ class Sampler(Informed, DistributedSampler[int]):  # type: ignore[misc]  # `data
         For losses that are weighted by hand, such as inside a CUDA graph. What `update` returns is weighted
         already.
         """
-        numbers = judged_ids(ids)
+        numbers = judged_ids(ids, self._what.part)
         if self._running is None or self._running.weights is None:
             return None
         return self._running.weights.to_come(numbers if isinstance(numbers, list) else numbers.tolist())
+
+    def stats(self) -> dict[str, Any]:
+        """The counters of the job that this plans, as `Dataset.stats` has them."""
+        return self._source.stats()
 
     def flush(self) -> None:
         """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""

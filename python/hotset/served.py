@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from . import _core, job, server
 from .deadline import Deadline
 from .errors import Error, InvalidError, LostError
+from .notes import warn_once
 from .rank import Ranks
 from .settings import Settings
-from .source import EPOCH_SHIFT, KEPT, Catalog, Listing, Progress, Scheme
+from .source import KEPT, Catalog, Listing, Progress, Scheme
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -74,6 +75,10 @@ class Served:
         return self._listing.storage_options
 
     @property
+    def past_server(self) -> bool:
+        return False
+
+    @property
     def name(self) -> str:
         """What the job is called on the server now."""
         return self.job.planned(self._plans) if self._scheme.planned else self.job.name
@@ -99,12 +104,15 @@ class Served:
     def ranks(self) -> tuple[int, int]:
         return self._ranks.resolve()
 
-    def batch(self, indices: list[int]) -> _core.Batch:
+    def batch(self, asked: _core.Indices, *, matched: bool = False) -> _core.Batch:
         rank, _ = self.ranks()
-        return self._on_job(
-            lambda client, left: client.get_batch(self.name, indices, rank=rank, wait=left),
-            epochs=lambda: {index >> EPOCH_SHIFT for index in indices},
+        batch = self._on_job(
+            lambda client, left: client.get_batch(self.name, asked, rank=rank, matched=matched, wait=left),
+            epochs=asked.epochs,
         )
+        if batch.remark:
+            warn_once(f"{self._listing.place}: {batch.remark}", rank=rank)
+        return batch
 
     def plan(self, epoch: int, start: int) -> _core.Plan:
         rank, world = self.ranks()
@@ -120,7 +128,7 @@ class Served:
             lambda client, left: client.report(
                 self.name, epoch, rank=rank, upto=upto, ids=ids, scores=scores, wait=left
             ),
-            epochs=lambda: {epoch + 1},
+            epochs=lambda: {epoch},
         )
         if rejected:
             _log.debug(
@@ -195,7 +203,7 @@ class Served:
         work: Callable[[_core.Client, float], _Answer],
         epochs: Callable[[], Iterable[int]] = lambda: (),
     ) -> _Answer:
-        """What `work` returns, in the job and, after a loss, with the `epochs` (counted from 1) entered."""
+        """What `work` returns, in the job and, after a loss, with the `epochs` entered."""
         deadline = Deadline(self._wait)
         entering: Iterable[int] = ()
 
@@ -288,11 +296,11 @@ class Served:
             )
 
     def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:
-        """Enters the epoch of that number, counted from 1, as a reader; 0 is none."""
-        if number and self._scheme.planned:
+        """Enters the epoch of that number as a reader."""
+        if self._scheme.planned:
             rank, world = self.ranks()
             client.begin_epoch(
-                self.name, number - 1, rank=rank, world=world, start=0, join=True, wait=deadline.left()
+                self.name, number, rank=rank, world=world, start=0, join=True, wait=deadline.left()
             )
 
     def __getstate__(self) -> dict[str, Any]:

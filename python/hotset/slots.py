@@ -1,4 +1,4 @@
-"""What a loader draws from: the indices of one epoch, and where it stands among them.
+"""What a loader draws from: the numbers of one epoch's samples, and where it stands among them.
 
 Loaders that keep their own state (torchdata's `StatefulDataLoader`) ask an iterator for its state at every
 batch they draw, and pair it with that batch. So the state of this iterator is what was *drawn*, while that of
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .epoch import Epoch
+from .numbers import Number
 
 
-class Slots(Iterator[int]):
-    """The indices of an epoch, which begins with the first of them."""
+class Slots(Iterator[Number]):
+    """The numbers of an epoch's samples; it begins with the first of them."""
 
     def __init__(
         self,
@@ -29,14 +30,14 @@ class Slots(Iterator[int]):
         self._epoch: Epoch | None = None
         self._over = False
         """Whether a state was loaded at which nothing of its epoch was left."""
-        self._block: list[int] = []
+        self._block: list[Number] = []
         self._first = 0
         self._at = 0
 
     def __iter__(self) -> Slots:
         return self
 
-    def __next__(self) -> int:
+    def __next__(self) -> Number:
         if self._over:
             raise StopIteration
         if self._epoch is None:

@@ -15,11 +15,6 @@ from typing import Any, Protocol
 from . import _core
 from .errors import InvalidError
 
-EPOCH_SHIFT = 40
-"""An index is a sample's id; a planned one has its epoch, counted from one, from this bit on."""
-
-SAMPLE_MASK = (1 << EPOCH_SHIFT) - 1
-
 Progress = Callable[[str, int], None]
 """Called with what is being done and how much of it is."""
 
@@ -116,12 +111,14 @@ class Plan(Protocol):
     """One rank's slots of one epoch."""
 
     def __len__(self) -> int: ...
-    def block(self, start: int, stop: int) -> list[int]: ...
+    def block(self, start: int, stop: int) -> list[int]:
+        """The ids of slots `start` to `stop`."""
+
     def weights(self, start: int, stop: int) -> list[float] | None: ...
 
 
-class Source(Protocol):
-    """Answers what a dataset and its sampler ask."""
+class Planning(Protocol):
+    """Answers what a sampler asks."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -129,9 +126,9 @@ class Source(Protocol):
     def options(self) -> Mapping[str, str]:
         """How the dataset's store is reached."""
 
-    def batch(self, indices: list[int]) -> Batch: ...
-    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
-        """Keys, labels and sizes of `count` samples from `first`."""
+    @property
+    def past_server(self) -> bool:
+        """Whether samples are read past every server, in `uniform` order."""
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
         """Plans from now on, as `scheme` says and for the rank given, if one is."""
@@ -151,9 +148,6 @@ class Source(Protocol):
     def reevaluated(self, epoch: int, ids: Sequence[int], losses: Sequence[float], last: bool) -> None:
         """Losses under the current model; `last` when there are no more."""
 
-    def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Batch:
-        """Samples to be re-evaluated before `epoch`; no servings."""
-
     def end_epoch(self, epoch: int, accuracy: float | None) -> None:
         """This rank has trained `epoch` to its end."""
 
@@ -166,10 +160,24 @@ class Source(Protocol):
     def scores(self) -> array[float]:
         """The last score of every sample; not a number where there is none."""
 
+    def stats(self) -> dict[str, Any]: ...
+
+
+class Source(Planning, Protocol):
+    """Answers what a dataset and its sampler ask."""
+
+    def batch(self, asked: _core.Indices, *, matched: bool = False) -> Batch:
+        """Samples; `matched` where a wrapper may have lost the epochs that planned them."""
+
+    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+        """Keys, labels and sizes of `count` samples from `first`."""
+
+    def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Batch:
+        """Samples to be re-evaluated before `epoch`; no servings."""
+
     def select(self, ids: Sequence[int]) -> Source:
         """Answers for a part of the samples, as a dataset of its own."""
 
-    def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
 

@@ -81,7 +81,7 @@ def test_an_unknown_storage_option_is_named(tmp_path: Path) -> None:
 
 def test_an_id_out_of_range_is_an_index_error(tmp_path: Path) -> None:
     dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
-    for index in (3, -4, 1 << 39, (1 << 40) + 3, -(1 << 41)):
+    for index in (3, -4, 1 << 39, (1 << 40) + 1, -(1 << 41), 1 << 64):
         with pytest.raises(IndexError, match="of 3"):
             dataset[index]
     with pytest.raises(IndexError):

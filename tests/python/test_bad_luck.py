@@ -19,10 +19,10 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset import private
+from hotset import _core, private
 from hotset.deadline import Deadline
+from hotset.numbers import numbers_of
 from hotset.server import Link
-from hotset.source import SAMPLE_MASK
 from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files, planned
@@ -59,7 +59,7 @@ def test_a_file_that_changed_after_listing_is_named(tmp_path: Path, change: Call
     sampler = hotset.Sampler(train)
     served = []
     for index in sampler:
-        if index & SAMPLE_MASK == 7:
+        if index == 7:
             with pytest.raises(hotset.ChangedError, match=r"000/000007\.bin"):
                 train[index]
         else:
@@ -139,10 +139,10 @@ def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) ->
     for epoch in range(11):
         plan = client.begin_epoch("turning", epoch, rank=0, world=1, start=0, wait=WAIT)
         for first in range(0, len(plan), 64):
-            indices = plan.block(first, first + 64)
+            indices = list(map(numbers_of(epoch), plan.block(first, first + 64)))
             batch = client.get_batch("turning", indices, rank=0, wait=WAIT)
             if first == 0:
-                kept.append((batch[0], content(f"{indices[0] & SAMPLE_MASK:06d}.bin", 65536)))
+                kept.append((batch[0], content(f"{indices[0]:06d}.bin", 65536)))
             del batch
         assert all(view == expected for view, expected in kept)
     after = hotset.Dataset(place)
@@ -159,7 +159,7 @@ def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) ->
 
 def hold(dataset: hotset.Dataset, held: Any) -> None:
     """Takes a batch and never lets go."""
-    batch = dataset.source.batch([0, 1, 2])
+    batch = dataset.source.batch(_core.Indices([0, 1, 2], len(dataset)))
     held.set()
     time.sleep(3600)
     del batch

@@ -12,7 +12,6 @@ import hotset
 import numpy
 import pytest
 import torch
-from hotset.source import SAMPLE_MASK
 from processes import Trainer
 from torch.utils.data import DataLoader, DistributedSampler
 from trees import equal_files, labelled_files, planned
@@ -37,7 +36,7 @@ def test_ranks_get_disjoint_parts_of_equal_length(train: hotset.Dataset) -> None
         for rank in range(4):
             sampler = hotset.Sampler(train, num_replicas=4, rank=rank, pad=pad)
             assert len(sampler) == length
-            parts.append([index & SAMPLE_MASK for index in sampler])
+            parts.append(list(sampler))
             assert len(parts[-1]) == len(sampler) == length
         together = [number for part in parts for number in part]
         assert len(set(together)) == (101 if pad else 100)
@@ -74,8 +73,8 @@ def test_an_epoch_that_was_not_set_is_counted_and_said_once(
 ) -> None:
     sampler = hotset.Sampler(train)
     with caplog.at_level(logging.WARNING):
-        epochs = [[index >> 40 for index in sampler] for _ in range(3)]
-    assert epochs == [[epoch] * 101 for epoch in (1, 2, 3)]
+        epochs = [[index.epoch for index in iter(sampler)] for _ in range(3)]
+    assert epochs == [[epoch] * 101 for epoch in (0, 1, 2)]
     assert sampler.epoch == 2
     assert sum("set_epoch" in record.message for record in caplog.records) == 1
 
@@ -135,7 +134,7 @@ def test_a_second_sampler_replaces_the_first(train: hotset.Dataset) -> None:
     assert [number for _, number in DataLoader(train, batch_size=None, sampler=second)] == [
         *planned(101, 0, seed=1)
     ]
-    assert [index & SAMPLE_MASK for index in first] == planned(101, 0, seed=0)
+    assert first == planned(101, 0, seed=0)
 
 
 def test_a_recorded_run_becomes_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +143,7 @@ def test_a_recorded_run_becomes_a_trace(tmp_path: Path, monkeypatch: pytest.Monk
     sampler = hotset.Sampler(dataset)
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        ids = torch.tensor([index & SAMPLE_MASK for index in sampler][:8])
+        ids = torch.tensor(list(sampler)[:8])
         sampler.update(ids, ids.float() + epoch)
     dataset.close()
     (recording,) = (tmp_path / "runs").glob("*.reports")

@@ -13,7 +13,6 @@ import numpy
 import pytest
 import torch
 from hotset import _core, job
-from hotset.source import SAMPLE_MASK
 from torch import distributed, nn
 from trees import content
 
@@ -168,7 +167,7 @@ def test_the_accuracy_is_told_for_the_epoch_that_was_trained(train: hotset.Image
 
 def test_importance_is_the_last_score_of_every_sample(train: hotset.ImageFolder) -> None:
     sampler = hotset.Sampler(train)
-    ids = [index & SAMPLE_MASK for index in sampler][:5]
+    ids = list(sampler)[:5]
     sampler.update(ids, torch.arange(5).float())
     scores = sampler.importance()
     assert scores.shape == (20,) and scores.dtype == torch.float32
@@ -195,13 +194,13 @@ def test_whoever_asks_for_reevaluation_is_known_and_refuses_it_after_the_plan(
     for epoch in range(3):
         sampler.set_epoch(epoch)
         asked += reevaluate()
-        ids = [index & SAMPLE_MASK for index in sampler]
+        ids = list(sampler)
         sampler.update(ids, torch.rand(len(ids)))
     assert bool(asked) == (strategy in ("hybrid", "realtime"))
     # An epoch that is begun over has the plan it had.
     sampler.set_epoch(2)
     assert reevaluate() == 0
-    assert [index & SAMPLE_MASK for index in sampler] == ids
+    assert list(sampler) == ids
     sampler.set_epoch(3)
     len(sampler)
     if asked:
@@ -266,7 +265,7 @@ def test_total_steps_are_never_fewer_than_there_are(
     for epoch in range(epochs):
         for sampler in samplers:
             sampler.set_epoch(epoch)
-        drawn = [[index & SAMPLE_MASK for index in sampler] for sampler in samplers]
+        drawn = [list(sampler) for sampler in samplers]
         for sampler, ids in zip(samplers, drawn, strict=True):
             sampler.update(ids, torch.rand(len(ids)))
         lengths.append(len(drawn[0]))

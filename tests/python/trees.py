@@ -10,7 +10,6 @@ import tarfile
 from pathlib import Path
 
 from hotset._core import uniform_plan
-from hotset.source import SAMPLE_MASK
 
 
 def content(name: str, size: int) -> bytes:
@@ -26,7 +25,7 @@ def digest(data: bytes | memoryview) -> str:
 def planned(samples: int, epoch: int, *, seed: int = 0) -> list[int]:
     """The ids of an epoch of `uniform`, in order."""
     plan = uniform_plan(samples, seed, epoch, 0, 1, False)
-    return [index & SAMPLE_MASK for index in plan.block(0, samples)]
+    return plan.block(0, samples)
 
 
 def equal_files(place: Path, count: int, size: int) -> Path:

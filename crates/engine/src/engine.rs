@@ -13,7 +13,7 @@ use hotset_core::{Error, Result};
 use hotset_store::{Catalog, Opened};
 
 use crate::config::Config;
-use crate::gather::{Gathered, Wanted};
+use crate::gather::{Gathered, Purpose, Wanted};
 use crate::planning::look_ahead;
 use crate::reads;
 use crate::state::{Session, State};
@@ -140,37 +140,22 @@ impl Engine {
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
-        self.get(session, job, rank, (indices, None), wait, alive)
+        self.get_batch_for(session, job, rank, (indices, Purpose::Served), wait, alive)
     }
 
-    /// The same for samples that are re-evaluated before `epoch`: their reads are counted as `other_reads` of that
-    /// epoch, and nothing as served.
-    #[allow(clippy::too_many_arguments, reason = "one request's whole context")]
-    pub fn get_reevaluated(
+    /// The same for another purpose than to be served as the indices say.
+    pub fn get_batch_for(
         &self,
         session: SessionId,
         job: &str,
         rank: u32,
-        indices: &[u64],
-        epoch: u64,
-        wait: Duration,
-        alive: &mut dyn FnMut() -> bool,
-    ) -> Result<Grant> {
-        self.get(session, job, rank, (indices, Some(epoch)), wait, alive)
-    }
-
-    fn get(
-        &self,
-        session: SessionId,
-        job: &str,
-        rank: u32,
-        (indices, reevaluation): (&[u64], Option<u64>),
+        (indices, purpose): (&[u64], Purpose),
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
         let began = Instant::now();
         let mut state = self.shared.lock();
-        let wanted = state.wanted(job, rank, indices, reevaluation)?;
+        let wanted = state.wanted(job, rank, indices, purpose)?;
         while state.catch_up(&wanted)? {
             drop(state);
             std::thread::yield_now();
@@ -279,7 +264,7 @@ impl Engine {
         late: usize,
         began: Instant,
     ) -> Result<Grant> {
-        let grant = state.grant(session.0, wanted.job, items, late)?;
+        let grant = state.grant(session.0, wanted, items, late)?;
         if let Some(job) = state.jobs.get_mut(&wanted.job) {
             let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
             let waited = now.saturating_duration_since(began);

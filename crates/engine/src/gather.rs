@@ -32,6 +32,20 @@ pub(crate) struct Wanted {
     pub(crate) samples: Vec<(Option<u64>, Id)>,
     /// The epoch before which they are re-evaluated.
     pub(crate) reevaluation: Option<u64>,
+    /// Whether those without an epoch are of the one that the rank has begun.
+    matched: bool,
+}
+
+/// What samples are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be trained as their indices say: by the plan of their epoch, or by none.
+    Served,
+    /// The same, but indices without an epoch take slots of the epoch that the rank has begun, while there are some:
+    /// a wrapper between sampler and dataset has lost their epochs.
+    Matched,
+    /// To be re-evaluated before an epoch: their reads are counted as `other_reads` of it, and nothing as served.
+    Reevaluated(u64),
 }
 
 /// What gathering came to.
@@ -44,19 +58,17 @@ pub(crate) enum Gathered {
 
 impl State {
     /// Checks a request's job and indices.
-    pub(crate) fn wanted(
-        &self,
-        job: &str,
-        rank: u32,
-        indices: &[u64],
-        reevaluation: Option<u64>,
-    ) -> Result<Wanted> {
+    pub(crate) fn wanted(&self, job: &str, rank: u32, indices: &[u64], purpose: Purpose) -> Result<Wanted> {
         if rank >= MOST_RANKS {
             return Err(Error::invalid(format!("rank {rank} is impossible: `rank` lies below {MOST_RANKS}")));
         }
         let serial = self.job(job)?;
         let dataset = self.jobs[&serial].dataset;
         let samples = self.datasets[dataset as usize].catalog.len() as u64;
+        let reevaluation = match purpose {
+            Purpose::Served | Purpose::Matched => None,
+            Purpose::Reevaluated(epoch) => Some(epoch),
+        };
         let check = |&raw: &u64| {
             let index = Index::from_raw(raw);
             if index.sample >= samples {
@@ -69,7 +81,7 @@ impl State {
             Ok((index.epoch.filter(|_| reevaluation.is_none()), index.sample as Id))
         };
         let samples = indices.iter().map(check).collect::<Result<_>>()?;
-        Ok(Wanted { job: serial, rank, samples, reevaluation })
+        Ok(Wanted { job: serial, rank, samples, reevaluation, matched: purpose == Purpose::Matched })
     }
 
     pub(crate) fn job(&self, name: &str) -> Result<u64> {
@@ -125,12 +137,12 @@ impl State {
 
     /// The slot that an index takes; `None` for one that no plan waits for.
     fn slot_of(&self, wanted: &Wanted, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
-        let Some(epoch) = epoch else { return Ok(None) };
         let Some(job) = self.jobs.get(&wanted.job) else { return Ok(None) };
         if job.mind.is_none() {
             return Ok(None);
         }
         let begun = job.begun.get(&wanted.rank).copied();
+        let Some(epoch) = epoch.or(begun.filter(|_| wanted.matched)) else { return Ok(None) };
         match job.schedules.get(&epoch) {
             Some(schedule) if begun.is_some_and(|begun| begun >= epoch) => {
                 Ok(schedule.find(wanted.rank, id).map(|slot| (epoch, slot)))
@@ -328,7 +340,14 @@ impl State {
     }
 
     /// Turns the holds of a whole batch into one lease, and counts its servings.
-    pub(crate) fn grant(&mut self, session: u64, serial: u64, items: &[Item], late: usize) -> Result<Grant> {
+    pub(crate) fn grant(
+        &mut self,
+        session: u64,
+        wanted: &Wanted,
+        items: &[Item],
+        late: usize,
+    ) -> Result<Grant> {
+        let serial = wanted.job;
         let lease = self.next_serial();
         let mut grant = Grant {
             lease,
@@ -337,6 +356,7 @@ impl State {
             parts: Vec::new(),
             segments: Vec::new(),
             dropped: Vec::new(),
+            remark: None,
         };
         let mut objects = Vec::with_capacity(items.len());
         for item in items {
@@ -360,6 +380,10 @@ impl State {
             && let Some(item) = items.first()
         {
             job.counters(item.epoch()).late += late as u64;
+            if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
+                let samples = self.datasets[job.dataset as usize].catalog.len();
+                grant.remark = job.notice_beside(wanted.rank, samples);
+            }
         }
         if let Some(book) = self.sessions.get_mut(&session) {
             book.leases.insert(lease);
@@ -396,6 +420,7 @@ impl State {
                     fresh = schedule.serve(slot) && !schedule.plan().is_silent(slot);
                     substituted = schedule.plan().is_substituted(slot);
                 }
+                job.beside.along += 1;
                 // Its package was lost, and it was read alone.
                 if was == Slot::Packed && alone { Slot::Single } else { was }
             }

@@ -15,6 +15,7 @@ use hotset_core::run::{self, Schedules, Step};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Id, Result};
 
+use crate::beside::Beside;
 use crate::config::{JobGrant, JobRequest, OFF};
 use crate::loader::Source;
 use crate::mind::Mind;
@@ -98,6 +99,8 @@ pub(crate) struct Job {
     pub(crate) left: Option<Instant>,
     /// Whether one of them has said that the run is over, so that nothing is kept for its return.
     pub(crate) over: bool,
+    /// What goes past its plans.
+    pub(crate) beside: Beside,
 }
 
 impl Job {
@@ -137,6 +140,7 @@ impl Job {
             sessions: HashSet::new(),
             left: None,
             over: false,
+            beside: Beside::default(),
         }
     }
 
@@ -263,6 +267,7 @@ impl Job {
             );
         }
         remarks.extend(self.press.as_ref().and_then(|press| press.failed()));
+        remarks.extend(self.beside_remark());
         remarks
     }
 

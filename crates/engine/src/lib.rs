@@ -6,6 +6,7 @@
 
 mod allocator;
 mod arena;
+mod beside;
 mod config;
 mod decide;
 mod engine;
@@ -32,6 +33,7 @@ mod waiter;
 
 pub use config::{Config, JobGrant, JobRequest, OFF, PACKAGE_BYTES};
 pub use engine::{Engine, SessionId};
+pub use gather::Purpose;
 pub use job::Cut;
 pub use memory::machine_memory;
 pub use press::{Packaging, Place};

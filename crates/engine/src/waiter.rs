@@ -71,4 +71,6 @@ pub struct Grant {
     pub segments: Vec<NewSegment>,
     /// Segments that are gone.
     pub dropped: Vec<u32>,
+    /// What the reader should tell its user.
+    pub remark: Option<String>,
 }

@@ -47,7 +47,7 @@ impl FromPyObject<'_, '_> for Seconds {
     }
 }
 
-/// Sample numbers or indices: a list, another sequence, or an array of 64-bit integers.
+/// Sample numbers: a list, another sequence, or an array of 64-bit integers.
 #[derive(Debug)]
 pub(crate) struct Numbers(pub(crate) Vec<u64>);
 
@@ -98,10 +98,10 @@ fn array<T: Element>(values: &Bound<'_, PyAny>) -> Option<Vec<T>> {
 }
 
 /// Converts every item of anything that can be iterated.
-fn each<T>(
+pub(crate) fn each<T>(
     values: &Bound<'_, PyAny>,
     what: &str,
-    one: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
+    mut one: impl FnMut(&Bound<'_, PyAny>) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
     if let Ok(list) = values.cast::<PyList>() {
         return list.iter().map(|value| one(&value)).collect();
@@ -111,7 +111,7 @@ fn each<T>(
 }
 
 /// A value as a message shows it.
-fn shown(value: &Bound<'_, PyAny>) -> String {
+pub(crate) fn shown(value: &Bound<'_, PyAny>) -> String {
     // Python refuses to write integers of thousands of digits.
     let text = value.repr().map_or_else(|_| value.get_type().to_string(), |text| text.to_string());
     match text.char_indices().nth(SHOWN) {

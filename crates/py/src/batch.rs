@@ -153,6 +153,12 @@ impl Batch {
         &self.inner.labels
     }
 
+    /// What the user should be told; mostly empty.
+    #[getter]
+    fn remark(&self) -> &str {
+        &self.inner.remark
+    }
+
     /// Begin and length of every part of every sample; empty unless samples have several parts.
     #[getter]
     fn parts(&self) -> Vec<u32> {

@@ -12,6 +12,7 @@ use crate::arguments::{Numbers, Scores, Seconds, Whole};
 use crate::batch::Batch;
 use crate::catalog::{Description, dataset_fields};
 use crate::errors::{invalid, raised};
+use crate::indices::Asked;
 use crate::plan::{Plan, check_epoch};
 use crate::waiting::{reporting, waiting};
 
@@ -158,22 +159,25 @@ impl Client {
         check_epoch(epoch).map_err(|error| raised(py, error))?;
         let request = proto::BeginEpoch { job, epoch, rank: rank.0, world: world.0, start: start.0, join };
         let plan = waiting(py, |tick| self.inner.begin_epoch(request, wait.0, tick))?;
-        Ok(Plan::shared(epoch, plan))
+        Ok(Plan::shared(plan))
     }
 
-    #[pyo3(signature = (job, indices, *, rank, reevaluation=None, wait))]
+    #[pyo3(signature = (job, indices, *, rank, matched=false, reevaluation=None, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn get_batch(
         &self,
         py: Python<'_>,
         job: String,
-        indices: Numbers,
+        indices: Asked,
         rank: Whole<u32>,
+        matched: bool,
         reevaluation: Option<Whole<u64>>,
         wait: Seconds,
     ) -> PyResult<Batch> {
         let wait_ms = u64::try_from(wait.0.as_millis()).unwrap_or(u64::MAX);
         let reevaluation = reevaluation.map(|epoch| epoch.0);
-        let request = proto::GetBatch { job, rank: rank.0, indices: indices.0, wait_ms, reevaluation };
+        let (rank, indices) = (rank.0, indices.0);
+        let request = proto::GetBatch { job, rank, indices, wait_ms, reevaluation, matched };
         Ok(Batch::new(waiting(py, |tick| self.inner.get_batch(request, tick))?))
     }
 

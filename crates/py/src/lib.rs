@@ -5,6 +5,7 @@ mod batch;
 mod catalog;
 mod client;
 mod errors;
+mod indices;
 mod plan;
 mod waiting;
 
@@ -17,7 +18,7 @@ mod _core {
 
     use crate::arguments::Whole;
     #[pymodule_export]
-    use crate::{batch::Batch, catalog::Catalog, client::Client, plan::Plan};
+    use crate::{batch::Batch, catalog::Catalog, client::Client, indices::Indices, plan::Plan};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's own name for it")]

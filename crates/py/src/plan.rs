@@ -1,8 +1,8 @@
-//! One rank's ids of one epoch, as indices for a loader.
+//! One rank's ids of one epoch.
 
 use hotset_core::id::{LAST_EPOCH, MOST_SAMPLES};
 use hotset_core::sampling::{self, Draw, Setup};
-use hotset_core::{Error, Id, Index, Result};
+use hotset_core::{Error, Id, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -20,13 +20,12 @@ enum Ids {
 /// One rank's ids of one epoch, in the server's sealed memory.
 #[pyclass(frozen, module = "hotset._core")]
 pub(crate) struct Plan {
-    epoch: u64,
     ids: Ids,
 }
 
 impl Plan {
-    pub(crate) fn shared(epoch: u64, plan: hotset_wire::Plan) -> Self {
-        Self { epoch, ids: Ids::Shared(plan) }
+    pub(crate) fn shared(plan: hotset_wire::Plan) -> Self {
+        Self { ids: Ids::Shared(plan) }
     }
 
     /// The plan that `uniform` makes for a rank.
@@ -55,7 +54,7 @@ impl Plan {
         let carried = pad.then_some([].as_slice());
         let drawn = strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
         let plan = sampling::Plan::cut(epoch, world, pad, drawn);
-        Ok(Self { epoch, ids: Ids::Own(plan.rank_ids(rank).collect()) })
+        Ok(Self { ids: Ids::Own(plan.rank_ids(rank).collect()) })
     }
 }
 
@@ -91,20 +90,19 @@ impl Plan {
         }
     }
 
-    /// Indices (epoch in the upper part) of slots `start..stop`, clipped to the plan.
+    /// The ids of slots `start..stop`, clipped to the plan.
     fn block<'py>(
         &self,
         py: Python<'py>,
         start: Whole<u64>,
         stop: Whole<u64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let index = |id: Id| Index { epoch: Some(self.epoch), sample: id.into() }.into_raw();
         match &self.ids {
-            Ids::Shared(plan) => PyList::new(py, plan.ids(start.0, stop.0).map(index)),
+            Ids::Shared(plan) => PyList::new(py, plan.ids(start.0, stop.0)),
             Ids::Own(ids) => {
                 let clip = |slot: u64| usize::try_from(slot).unwrap_or(usize::MAX).min(ids.len());
                 let ids = ids.get(clip(start.0)..clip(stop.0)).unwrap_or_default();
-                PyList::new(py, ids.iter().map(|&id| index(id)))
+                PyList::new(py, ids)
             }
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Kind, Result};
-use hotset_engine::{Grant, SessionId};
+use hotset_engine::{Grant, Purpose, SessionId};
 use hotset_wire::proto::{self, request, response};
 use hotset_wire::socket::{self, Connection, MOST_DESCRIPTORS};
 use hotset_wire::{PROTOCOL, proto::Response};
@@ -208,11 +208,12 @@ fn get_batch(
     let wait = Duration::from_millis(asked.wait_ms);
     let mut alive = || !connection.hung_up() && host.check().is_ok();
     let (job, rank, indices) = (&asked.job, asked.rank, &asked.indices);
-    let granted = match asked.reevaluation {
-        None => host.engine.get_batch(session, job, rank, indices, wait, &mut alive),
-        Some(epoch) => host.engine.get_reevaluated(session, job, rank, indices, epoch, wait, &mut alive),
+    let purpose = match asked.reevaluation {
+        Some(epoch) => Purpose::Reevaluated(epoch),
+        None if asked.matched => Purpose::Matched,
+        None => Purpose::Served,
     };
-    let grant = match granted {
+    let grant = match host.engine.get_batch_for(session, job, rank, (indices, purpose), wait, &mut alive) {
         Ok(grant) => grant,
         Err(error) => {
             if error.kind == Kind::Changed {
@@ -240,6 +241,7 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> An
         label: grant.labels,
         dropped: grant.dropped,
         parts: grant.parts,
+        remark: grant.remark.unwrap_or_default(),
     };
     send(connection, host, response::Kind::Batch(batch))
 }

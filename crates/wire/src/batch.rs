@@ -38,6 +38,8 @@ pub struct Batch {
     /// have. Empty unless samples have several parts.
     /// Checked: as many for each sample, and inside it.
     pub parts: Vec<u32>,
+    /// What the user should be told; mostly empty.
+    pub remark: String,
 }
 
 impl Batch {
@@ -77,7 +79,8 @@ impl Batch {
             entries.push(Entry { mapping, offset, length });
         }
         check_parts(&answer.parts, &entries)?;
-        Ok(Self { lease, mappings, entries, labels: answer.label, parts: answer.parts })
+        let (labels, parts, remark) = (answer.label, answer.parts, answer.remark);
+        Ok(Self { lease, mappings, entries, labels, parts, remark })
     }
 
     /// How many samples there are.

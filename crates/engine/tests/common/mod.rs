@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, SessionId};
+use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
 use hotset_store::catalog::{Builder, Sample, Shape};
 use hotset_store::package::Shelf;
 use hotset_store::{Location, Opened, ReadError, Store};
@@ -248,7 +248,14 @@ impl<'a> Reader<'a> {
         let wait = Duration::from_secs(30);
         let grant = self
             .engine
-            .get_reevaluated(self.session, self.job, 0, indices, epoch, wait, &mut || true)
+            .get_batch_for(
+                self.session,
+                self.job,
+                0,
+                (indices, Purpose::Reevaluated(epoch)),
+                wait,
+                &mut || true,
+            )
             .unwrap();
         for new in &grant.segments {
             // A later batch may lie in it, and is not told of it again.

@@ -1,0 +1,93 @@
+//! Requests without an epoch: matched to the plan where their reader has a sampler, noticed where it is passed by.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Reader, dataset, engine, epoch_indices, request};
+use hotset_core::{Index, Result};
+use hotset_engine::{Engine, Grant, Purpose};
+
+/// Asks as rank `rank` and lets go of the samples again.
+fn ask(reader: &Reader<'_>, rank: u32, indices: &[u64], purpose: Purpose) -> Result<Grant> {
+    let (session, wait) = (reader.session, Duration::from_secs(30));
+    let grant =
+        reader.engine.get_batch_for(session, reader.job, rank, (indices, purpose), wait, &mut || true)?;
+    reader.engine.release(session, &[grant.lease]);
+    Ok(grant)
+}
+
+fn without_epochs(indices: &[u64]) -> Vec<u64> {
+    indices.iter().map(|&index| Index::from_raw(index).sample).collect()
+}
+
+/// What was served beside plans, and in each epoch.
+fn served(engine: &Engine) -> (u64, Vec<u64>) {
+    let stats = engine.job_stats(Some("job")).remove(0);
+    (stats.unplanned.served(), stats.epochs.iter().map(|(_, counters)| counters.served()).collect())
+}
+
+#[test]
+fn a_request_that_lost_its_epoch_takes_the_slots_of_the_one_begun() {
+    let (opened, _) = dataset(&[1000; 100]);
+    let engine = engine();
+    let reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "20%", "minio"), None).unwrap();
+    ask(&reader, 0, &[1, 2, 3], Purpose::Matched).expect("nothing is begun: beside the plan");
+    assert_eq!(served(&engine).0, 3);
+    for epoch in 0..2 {
+        let plain = without_epochs(&epoch_indices(&engine, epoch));
+        for batch in plain.chunks(10) {
+            ask(&reader, 0, batch, Purpose::Matched).unwrap();
+        }
+        ask(&reader, 0, &plain[..10], Purpose::Matched).expect("the epoch has no slot left for them");
+    }
+    let (beside, epochs) = served(&engine);
+    assert_eq!((beside, &epochs[..2]), (3 + 20, &[100, 100][..]));
+    let stats = engine.job_stats(Some("job")).remove(0);
+    let hits: Vec<u64> = stats.epochs.iter().take(2).map(|(_, counters)| counters.hit).collect();
+    assert_eq!(hits, [0, 20]);
+    assert!(stats.remarks.iter().all(|remark| !remark.contains("past the Sampler")));
+}
+
+#[test]
+fn a_training_that_passes_its_sampler_by_is_noticed_once_and_told_to_rank_0() {
+    let (opened, _) = dataset(&[1000; 100]);
+    let engine = engine();
+    let reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "20%", "minio"), None).unwrap();
+    let plain: Vec<u64> = (0..100).collect();
+    assert!(ask(&reader, 0, &plain[..50], Purpose::Served).unwrap().remark.is_none());
+    assert!(ask(&reader, 1, &plain[50..60], Purpose::Served).unwrap().remark.is_none(), "not rank 0");
+    let told = ask(&reader, 0, &plain[60..70], Purpose::Served).unwrap().remark.unwrap();
+    assert!(told.starts_with("70 of 70 samples served were asked for past the Sampler"), "{told}");
+    assert!(ask(&reader, 0, &plain[70..], Purpose::Served).unwrap().remark.is_none(), "once");
+    let stats = engine.job_stats(Some("job")).remove(0);
+    assert!(stats.remarks.iter().any(|remark| remark.starts_with("100 of 100 samples served were")));
+}
+
+#[test]
+fn an_evaluation_beside_a_training_and_a_dataset_without_a_sampler_are_not_noticed() {
+    let (opened, _) = dataset(&[1000; 100]);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "20%", "minio"), None).unwrap();
+    let plain: Vec<u64> = (0..100).collect();
+    for epoch in 0..3 {
+        let indices = epoch_indices(&engine, epoch);
+        let held = reader.get(&indices).unwrap();
+        reader.release(held);
+        assert!(ask(&reader, 0, &plain, Purpose::Served).unwrap().remark.is_none());
+    }
+    let kept =
+        hotset_engine::JobRequest { job: "kept".into(), strategy: None, ..request(&opened, "20%", "minio") };
+    engine.open_job(reader.session, kept, None).unwrap();
+    reader.job = "kept";
+    for _ in 0..3 {
+        assert!(ask(&reader, 0, &plain, Purpose::Served).unwrap().remark.is_none());
+    }
+    assert!(
+        engine.job_stats(None).iter().all(|job| job.remarks.iter().all(|text| !text.contains("Sampler")))
+    );
+}

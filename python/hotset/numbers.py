@@ -1,0 +1,56 @@
+"""What a `Sampler` yields: the numbers of samples, marked with the epoch that planned them.
+
+A marked number is an `int` in every respect: it indexes lists, arrays and tensors, is a key of dicts, and
+shows as a number. Its mark goes with it through a loader's queues and through the arithmetic by which
+wrappers such as `ConcatDataset` find their way, so that a request tells its epoch even from a worker that
+outlives epochs. `int(number)`, or a look-up such as `indices[number]`, gives a number without a mark, which
+no plan waits for.
+
+The mark is the number's class, one for each epoch: so a number takes no more memory than an `int`, and a
+batch of them is told apart by looking at types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar
+
+
+def _keeping(operation: Callable[[int, Any], Any]) -> Callable[[Number, Any], Any]:
+    """`operation` of `int`, with the mark of the number it is called on."""
+
+    def marked(self: Number, other: Any) -> Any:
+        result = operation(self, other)
+        return type(self)(result) if type(result) is int else result
+
+    return marked
+
+
+class Number(int):
+    """The number of a sample, planned for `epoch`."""
+
+    __slots__ = ()
+    epoch: ClassVar[int] = 0
+
+    __add__ = _keeping(int.__add__)
+    __radd__ = _keeping(int.__radd__)
+    __sub__ = _keeping(int.__sub__)
+    __rsub__ = _keeping(int.__rsub__)
+    __mul__ = _keeping(int.__mul__)
+    __rmul__ = _keeping(int.__rmul__)
+    __floordiv__ = _keeping(int.__floordiv__)
+    __mod__ = _keeping(int.__mod__)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _number, (int(self), self.epoch)
+
+
+@lru_cache(maxsize=64)
+def numbers_of(epoch: int) -> type[Number]:
+    """Makes marked numbers of `epoch` from plain ones."""
+    return type("Number", (Number,), {"__slots__": (), "__module__": __name__, "epoch": epoch})
+
+
+def _number(value: int, epoch: int) -> Number:
+    return numbers_of(epoch)(value)
