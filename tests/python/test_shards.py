@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -125,6 +126,24 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
         hotset.Shards(place / "train-000.tar", parts="jpg")
     with pytest.raises(hotset.InvalidError, match="does not close"):
         hotset.Shards(place / "train-{000.tar")
+
+
+def test_members_without_their_own_bytes_are_refused_by_name(tmp_path: Path) -> None:
+    image = tmp_path / "a.jpg"
+    with image.open("wb") as file:
+        file.write(b"first")
+        file.truncate(510_000)
+    for version in ("0.0", "0.1", "1.0"):
+        command = ["tar", "--format=posix", "--sparse", f"--sparse-version={version}", "-C", str(tmp_path)]
+        subprocess.run([*command, "-cf", str(tmp_path / "sparse.tar"), "a.jpg"], check=True)
+        with pytest.raises(hotset.InvalidError, match=r"`a\.jpg` in the shard `sparse\.tar` is a sparse file"):
+            hotset.Shards(tmp_path / "sparse.tar", parts=("jpg",))
+    (tmp_path / "b.jpg").hardlink_to(image)
+    with tarfile.open(tmp_path / "linked.tar", "w") as shard:
+        shard.add(image, "a.jpg")
+        shard.add(tmp_path / "b.jpg", "b.jpg")
+    with pytest.raises(hotset.InvalidError, match=r"`b\.jpg` in the shard `linked\.tar` is a link to `a\.jpg`"):
+        hotset.Shards(tmp_path / "linked.tar", parts=("jpg",))
 
 
 def test_a_shard_that_was_written_since_is_told(shards: tuple[Path, dict[int, tuple[str, str, int]]]) -> None:

@@ -53,6 +53,12 @@ pub(super) fn index(reach: &Reach, shard: &Object, plan: &Plan) -> Result<Vec<Fo
             let whole = std::mem::replace(&mut group, Group { name: sample.to_owned(), ..Group::default() });
             found.extend(whole.found(&shard.key, plan)?);
         }
+        if let Some(to) = &member.link {
+            if plan.takes(&extension) {
+                return Err(linked(&shard.key, &member.name, to));
+            }
+            return Ok(true);
+        }
         if let Some(at) = plan.label.as_ref().filter(|at| at.extension == extension) {
             group.label = Some(label(&shard.key, &member, at, source)?);
         }
@@ -61,6 +67,14 @@ pub(super) fn index(reach: &Reach, shard: &Object, plan: &Plan) -> Result<Vec<Fo
     })?;
     found.extend(group.found(&shard.key, plan)?);
     Ok(found)
+}
+
+/// A link has no bytes of its own, and those of its target may lie anywhere in the shard or outside of it.
+fn linked(shard: &str, name: &str, to: &str) -> Error {
+    Error::invalid(format!(
+        "`{name}` in the shard `{shard}` is a link to `{to}`, without bytes of its own; write the shard again with \
+         `tar --dereference --hard-dereference`, or leave what it ends in out of `parts`"
+    ))
 }
 
 /// Members of one name, as they come.

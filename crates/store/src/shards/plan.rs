@@ -88,6 +88,12 @@ impl Plan {
         Ok(Self { parts: taken, label })
     }
 
+    /// Whether members that end in `extension` are taken.
+    pub(super) fn takes(&self, extension: &str) -> bool {
+        let named = |part: &Part| part.choices.iter().any(|choice| choice == extension);
+        self.parts.iter().any(named) || self.label.as_ref().is_some_and(|at| at.extension == extension)
+    }
+
     /// The names of the parts.
     pub(super) fn names(&self) -> Vec<String> {
         self.parts.iter().map(Part::name).collect()

@@ -2,7 +2,8 @@
 //!
 //! A header is a block of 512 bytes; the member's bytes follow, padded to whole blocks. Long names and lengths
 //! come in members of their own before the one they belong to. Nothing is unpacked and no name is ever used as
-//! a path.
+//! a path. Sparse files, whose bytes in the archive are not the file's, are refused, whichever of the ways of writing
+//! them down was used.
 
 use hotset_core::{Error, Result};
 
@@ -30,16 +31,18 @@ pub(super) trait Source {
     fn bytes(&mut self, offset: u64, count: u64) -> Result<&[u8]>;
 }
 
-/// A regular file in a tar file.
+/// A regular file in a tar file, or a link to one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,
     /// Where its bytes begin.
     pub(super) offset: u64,
     pub(super) size: u64,
+    /// What it is a link to: it has no bytes of its own.
+    pub(super) link: Option<String>,
 }
 
-/// Calls `each` with every regular file, in the order of the tar file, until it says `false`.
+/// Calls `each` with every regular file and every link, in the order of the tar file, until it says `false`.
 pub(super) fn members<S: Source>(
     shard: &str,
     source: &mut S,
@@ -79,20 +82,40 @@ pub(super) fn members<S: Source>(
             .filter(|_| offset.checked_add(size).is_some_and(|last| last <= end))
             .ok_or_else(|| broken(format!("`{}` reaches beyond its end", header.name)))?;
         match header.kind {
-            b'L' | b'x' if size > LONGEST => {
+            b'x' if size > LONGEST => {
+                // The map of a sparse file may be as long; its first records say that it is one.
+                long.records(source.bytes(offset, LONGEST)?);
+                let name = long.name.unwrap_or_else(|| format!("the member at byte {at}"));
+                return Err(match long.sparse {
+                    true => sparse(shard, &name),
+                    false => broken(format!("an extended header of `{size}` bytes at byte `{at}`")),
+                });
+            }
+            b'L' | b'K' if size > LONGEST => {
                 return Err(broken(format!("a name of `{size}` bytes at byte `{at}`")));
             }
             b'L' => long.name = Some(text(source.bytes(offset, size)?)),
-            b'x' => long.records(source.bytes(offset, size)?),
-            b'0' | 0 | b'7' => {
-                let name = std::mem::take(&mut long).name.unwrap_or(header.name);
-                if !each(Member { name, offset, size }, source)? {
+            b'K' => long.link = Some(text(source.bytes(offset, size)?)),
+            b'x' => {
+                if !long.records(source.bytes(offset, size)?) {
+                    return Err(broken(format!("the extended header at byte `{at}` cannot be read")));
+                }
+            }
+            b'0' | 0 | b'7' | b'1' | b'2' | b'S' => {
+                let long = std::mem::take(&mut long);
+                let name = long.name.unwrap_or(header.name);
+                if long.sparse || header.kind == b'S' {
+                    return Err(sparse(shard, &name));
+                }
+                let linked = matches!(header.kind, b'1' | b'2');
+                let link = linked.then(|| long.link.unwrap_or(header.link));
+                if !each(Member { name, offset, size, link }, source)? {
                     return Ok(());
                 }
             }
-            b'S' => return Err(broken(format!("`{}` is a sparse file", header.name))),
-            // Folders, links, devices and what is said of the whole file.
-            b'K' | b'g' => {}
+            // What is said of the whole file.
+            b'g' => {}
+            // Folders and devices.
             _ => long = Long::default(),
         }
         at = next;
@@ -107,37 +130,61 @@ pub(super) fn members<S: Source>(
     Ok(())
 }
 
+fn sparse(shard: &str, name: &str) -> Error {
+    Error::invalid(format!(
+        "`{name}` in the shard `{shard}` is a sparse file: its bytes lie there without its holes, so they are not the \
+         file's; write the shard again without `--sparse` (`-S`)"
+    ))
+}
+
 /// What an extended header says of the next member.
 #[derive(Default)]
 struct Long {
     name: Option<String>,
+    link: Option<String>,
     size: Option<u64>,
+    /// Whether its bytes lie there without its holes.
+    sparse: bool,
 }
 
 impl Long {
-    /// Reads pax records: `LENGTH KEY=VALUE\n`, where the length is that of all of it.
-    fn records(&mut self, mut bytes: &[u8]) {
+    /// Reads pax records: `LENGTH KEY=VALUE\n`, where the length is that of all of it; whether they could be read.
+    fn records(&mut self, mut bytes: &[u8]) -> bool {
+        // The name of a sparse file; `path` is then one that was made up.
+        let mut meant = None;
         while let Some(blank) = bytes.iter().position(|byte| *byte == b' ') {
             let length =
                 std::str::from_utf8(&bytes[..blank]).ok().and_then(|digits| digits.parse::<usize>().ok());
             let Some(record) = length.filter(|length| *length > blank).and_then(|length| bytes.get(..length))
             else {
-                return;
+                return false;
             };
             bytes = &bytes[record.len()..];
             let record = &record[blank + 1..];
             let record = record.strip_suffix(b"\n").unwrap_or(record);
+            // GNU tar's three ways (0.0, 0.1, 1.0) all have records of this name; the other is star's.
+            self.sparse |= record.starts_with(b"GNU.sparse.") || record.starts_with(b"SCHILY.realsize=");
             if let Some(path) = record.strip_prefix(b"path=") {
                 self.name = Some(text(path));
+            } else if let Some(path) = record.strip_prefix(b"linkpath=") {
+                self.link = Some(text(path));
+            } else if let Some(path) = record.strip_prefix(b"GNU.sparse.name=") {
+                meant = Some(text(path));
             } else if let Some(size) = record.strip_prefix(b"size=") {
                 self.size = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok());
+                if self.size.is_none() {
+                    return false;
+                }
             }
         }
+        self.name = meant.or(self.name.take());
+        bytes.iter().all(|byte| *byte == 0)
     }
 }
 
 struct Header {
     name: String,
+    link: String,
     size: u64,
     kind: u8,
 }
@@ -159,7 +206,7 @@ impl Header {
                 name = format!("{prefix}/{name}");
             }
         }
-        Some(Self { name, size: number(field(124, 136)?)?, kind: *block.get(156)? })
+        Some(Self { name, link: text(field(157, 257)?), size: number(field(124, 136)?)?, kind: *block.get(156)? })
     }
 }
 

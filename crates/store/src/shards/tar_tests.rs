@@ -89,7 +89,71 @@ fn what_is_cut_short_or_empty_is_no_tar_file() {
     let mut flipped = whole.clone();
     flipped[512 + 3] ^= 1;
     assert!(listed(&flipped).unwrap_err().message.contains("`512`"));
-    assert!(listed(&member("a", b'S', b"")).is_err());
+}
+
+/// A pax record with its length.
+fn record(text: &str) -> String {
+    let length = |digits: usize| text.len() + 2 + digits;
+    let digits = (1..).find(|digits| length(*digits).to_string().len() == *digits).unwrap();
+    format!("{} {text}\n", length(digits))
+}
+
+#[test]
+fn a_sparse_member_is_refused_by_name_however_it_is_written() {
+    let zero = ["GNU.sparse.size=510000", "GNU.sparse.numblocks=1", "GNU.sparse.offset=0"].map(record).concat();
+    let first = ["GNU.sparse.name=deep/a.jpg", "GNU.sparse.map=0,512,509488,512"].map(record).concat();
+    let second = ["path=GNUSparseFile.7/a.jpg", "GNU.sparse.major=1", "GNU.sparse.name=deep/a.jpg"];
+    let star = record("SCHILY.realsize=510000");
+    for (records, name) in
+        [(zero, "cut"), (first, "deep/a.jpg"), (second.map(record).concat(), "deep/a.jpg"), (star, "cut")]
+    {
+        let tar = [member("x", b'x', records.as_bytes()), member("cut", b'0', &[1; 600])].concat();
+        let error = listed(&tar).unwrap_err();
+        for said in [name, "`shard`", "`--sparse`"] {
+            assert!(error.message.contains(said), "{}", error.message);
+        }
+    }
+    assert!(listed(&member("a.jpg", b'S', b"")).unwrap_err().message.contains("`a.jpg`"));
+    // What belongs to one member says nothing of the next.
+    let folder = [member("x", b'x', record("GNU.sparse.major=1").as_bytes()), member("d/", b'5', b"")].concat();
+    assert_eq!(listed(&[folder, member("b.jpg", b'0', b"b")].concat()).unwrap().len(), 1);
+    // The map may be longer than anything else that is read of a header.
+    let long = [record("GNU.sparse.major=0"), record("GNU.sparse.name=a.jpg"), "9".repeat(70_000)].concat();
+    assert!(listed(&member("x", b'x', long.as_bytes())).unwrap_err().message.contains("`a.jpg`"));
+}
+
+#[test]
+fn an_extended_header_that_cannot_be_read_is_not_passed_over() {
+    for wrong in ["9999 path=a\n", "x path=a\n", "15 size=rubbish\n"] {
+        let tar = [member("x", b'x', wrong.as_bytes()), member("a.jpg", b'0', b"a")].concat();
+        assert!(listed(&tar).unwrap_err().message.contains("`0`"), "{wrong}");
+    }
+}
+
+#[test]
+fn links_come_with_what_they_lead_to() {
+    let mut hard = member("b.jpg", b'1', b"");
+    hard[157..162].copy_from_slice(b"a.jpg");
+    hard[148..156].fill(b' ');
+    let sum: u32 = hard[..512].iter().map(|byte| u32::from(*byte)).sum();
+    hard[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let long = "long/".repeat(40);
+    let tar = [
+        hard,
+        member("x", b'x', record(&format!("linkpath={long}")).as_bytes()),
+        member("c.jpg", b'2', b""),
+        member("././@LongLink", b'K', long.as_bytes()),
+        member("d.jpg", b'1', b""),
+    ]
+    .concat();
+    let mut links = Vec::new();
+    members("shard", &mut &tar[..], &mut |member, _| {
+        links.push((member.name, member.link.unwrap()));
+        Ok(true)
+    })
+    .unwrap();
+    let expected = [("b.jpg", "a.jpg"), ("c.jpg", long.as_str()), ("d.jpg", long.as_str())];
+    assert_eq!(links, expected.map(|(name, to)| (name.to_owned(), to.to_owned())));
 }
 
 proptest! {

@@ -61,6 +61,23 @@ fn read(opened: &Opened, id: u32) -> Result<Vec<u8>, ReadError> {
 }
 
 #[test]
+fn a_link_that_would_be_a_part_is_refused_by_name_and_any_other_is_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    for kind in [b'1', b'2'] {
+        let linked = [member("t0001.jpg", kind, b""), member("t0001.cls", b'0', b"1")].concat();
+        let shard = [shard(0, 2)[..shard(0, 2).len() - 1024].to_vec(), linked, vec![0; 1024]].concat();
+        fs::write(root.path().join("t.tar"), shard).unwrap();
+        let error = open(&request(root.path(), "t.tar", &["jpg"], "cls"), None, &mut |_| {}).err().unwrap();
+        for said in ["`t0001.jpg`", "`t.tar`", "is a link", "--hard-dereference"] {
+            assert!(error.message.contains(said), "{}", error.message);
+        }
+    }
+    let beside = [member("latest.txt", b'2', b""), shard(0, 2)].concat();
+    fs::write(root.path().join("t.tar"), beside).unwrap();
+    assert_eq!(opened(root.path(), "t.tar", &["jpg"], "cls").catalog.len(), 2);
+}
+
+#[test]
 fn one_part_is_exactly_its_member_and_labels_are_those_of_cls() {
     let root = dataset();
     for pattern in ["t-{00..02}.tar", ""] {
