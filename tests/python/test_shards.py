@@ -136,13 +136,13 @@ def test_members_without_their_own_bytes_are_refused_by_name(tmp_path: Path) -> 
     for version in ("0.0", "0.1", "1.0"):
         command = ["tar", "--format=posix", "--sparse", f"--sparse-version={version}", "-C", str(tmp_path)]
         subprocess.run([*command, "-cf", str(tmp_path / "sparse.tar"), "a.jpg"], check=True)
-        with pytest.raises(hotset.InvalidError, match=r"`a\.jpg` in the shard `sparse\.tar` is a sparse file"):
+        with pytest.raises(hotset.InvalidError, match=r"`a\.jpg` in the shard `sparse\.tar` is a sparse"):
             hotset.Shards(tmp_path / "sparse.tar", parts=("jpg",))
     (tmp_path / "b.jpg").hardlink_to(image)
     with tarfile.open(tmp_path / "linked.tar", "w") as shard:
         shard.add(image, "a.jpg")
         shard.add(tmp_path / "b.jpg", "b.jpg")
-    with pytest.raises(hotset.InvalidError, match=r"`b\.jpg` in the shard `linked\.tar` is a link to `a\.jpg`"):
+    with pytest.raises(hotset.InvalidError, match=r"`b\.jpg` in the shard .* is a link to `a\.jpg`"):
         hotset.Shards(tmp_path / "linked.tar", parts=("jpg",))
 
 

@@ -1,10 +1,13 @@
 //! Code of others that may panic on input it does not like.
 //!
 //! A panic of ours ends the server, since bookkeeping that broke off half-way must serve nobody. A reader of a
-//! file format has no bookkeeping of ours: its panic is caught, and the file refused.
+//! file format and the client of a store have no bookkeeping of ours: their panic is caught, and the file or the answer
+//! refused.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
@@ -21,6 +24,20 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     CONTAINED.set(before);
     done.ok()
+}
+
+/// The same for what is waited for: each step of it is contained, and nothing else that its thread does meanwhile.
+pub(crate) struct Contained<F>(pub(crate) F);
+
+impl<F: Future + Unpin> Future for Contained<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match contained(|| Pin::new(&mut self.0).poll(context)) {
+            Some(step) => step.map(Some),
+            None => Poll::Ready(None),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -49,28 +49,32 @@ impl Files {
 
 impl Store for Files {
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError> {
-        let file = self.file(at.key).map_err(tell)?;
-        let filled = fill(&file, at.offset, into);
-        let now = file.metadata().map_err(|error| tell_io(&error))?;
-        if !now.is_file() {
-            return Err(ReadError::Modified);
-        }
-        let expected = into.len() as u64;
-        if at.whole && now.len() != expected {
-            return Err(ReadError::Resized { expected, found: now.len() });
-        }
-        let end = at.offset.saturating_add(expected);
-        if now.len() < end {
-            return Err(ReadError::Short { from: at.offset, to: end });
-        }
-        if at.version != UNKNOWN && version(&now) != at.version {
-            return Err(ReadError::Modified);
-        }
-        match filled {
-            Ok(count) if count == into.len() => Ok(()),
-            Ok(count) => Err(ReadError::Transient(format!("only `{count}` of `{expected}` bytes were read"))),
-            Err(error) => Err(tell_io(&error)),
-        }
+        read_from(&self.file(at.key).map_err(tell)?, at, into)
+    }
+}
+
+/// Reads what lies `at` from its file, and looks whether that is what was listed.
+pub(crate) fn read_from(file: &File, at: Location<'_>, into: &mut [u8]) -> Result<(), ReadError> {
+    let filled = fill(file, at.offset, into);
+    let now = file.metadata().map_err(|error| tell_io(&error))?;
+    if !now.is_file() {
+        return Err(ReadError::Modified);
+    }
+    let expected = into.len() as u64;
+    if at.whole && now.len() != expected {
+        return Err(ReadError::Resized { expected, found: now.len() });
+    }
+    let end = at.offset.saturating_add(expected);
+    if now.len() < end {
+        return Err(ReadError::Short { from: at.offset, to: end });
+    }
+    if at.version != UNKNOWN && version(&now) != at.version {
+        return Err(ReadError::Modified);
+    }
+    match filled {
+        Ok(count) if count == into.len() => Ok(()),
+        Ok(count) => Err(ReadError::Transient(format!("only `{count}` of `{expected}` bytes were read"))),
+        Err(error) => Err(tell_io(&error)),
     }
 }
 
@@ -98,7 +102,7 @@ fn fill(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-fn tell_io(error: &io::Error) -> ReadError {
+pub(crate) fn tell_io(error: &io::Error) -> ReadError {
     error
         .raw_os_error()
         .map_or_else(|| ReadError::Transient(error.to_string()), |code| tell(Errno::from_raw_os_error(code)))

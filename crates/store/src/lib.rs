@@ -8,7 +8,6 @@
 
 mod binary;
 pub mod catalog;
-#[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "only Parquet needs it"))]
 mod contained;
 mod directory;
 mod fault;

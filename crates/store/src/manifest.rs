@@ -145,6 +145,11 @@ impl Manifest {
     /// What a row's object is now, if it takes looking to know.
     fn look(&self, keys: &Keys<'_>, rows: &Rows, row: usize) -> Result<Look> {
         let key = keys.below(rows.key(row), row)?;
+        if let Reach::Remote(remote) = &self.reach {
+            remote.address.key(key).map_err(|why| {
+                Error::invalid(format!("row `{}` of the manifest `{}`: {why}", row + 1, self.place))
+            })?;
+        }
         if let Some(length) = rows.length(row)
             && self.reach.is_remote()
         {

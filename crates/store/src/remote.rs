@@ -26,6 +26,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use tokio::runtime::Runtime;
 
+use crate::contained::contained;
 use crate::patience::repeated;
 use crate::runtime::runtime;
 use crate::store::{Location, Look, Objects, ReadError, Store};
@@ -34,7 +35,7 @@ use failure::out_of_range;
 
 pub(crate) use address::{Address, Kind};
 pub(crate) use connect::is_credential;
-pub(crate) use failure::{cause, refuse, status, tell};
+pub(crate) use failure::{GAVE_UP, cause, refuse, status, tell};
 pub(crate) use keys::list;
 
 /// Objects below a prefix.
@@ -57,7 +58,12 @@ impl Remote {
     }
 
     pub(crate) fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
-        self.address.key(key).map_err(|error| ReadError::Refused(error.to_string()))
+        self.address.key(key).map_err(ReadError::Refused)
+    }
+
+    /// What a request comes to; `None` if the client panicked.
+    pub(crate) fn wait<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        contained(|| self.runtime.block_on(request))
     }
 
     async fn fetch(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
@@ -110,7 +116,7 @@ async fn fill(answer: GetResult, into: &mut [u8]) -> std::result::Result<(), Rea
 
 impl Store for Remote {
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
-        self.runtime.block_on(self.fetch(at, into))
+        self.wait(self.fetch(at, into)).unwrap_or_else(|| Err(ReadError::Refused(GAVE_UP.into())))
     }
 }
 
@@ -119,7 +125,8 @@ impl Objects for Remote {
         let path = self.path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         let meta = repeated(|| {
-            let answer = self.runtime.block_on(self.client.get_opts(&path, options.clone()));
+            let answer = self.wait(self.client.get_opts(&path, options.clone()));
+            let answer = answer.ok_or_else(|| ReadError::Refused(GAVE_UP.into()))?;
             answer.map(|answer| answer.meta).map_err(|failure| tell(&failure))
         })?;
         Ok(Look { size: meta.size, version: version::version(&meta) })

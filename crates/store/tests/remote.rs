@@ -281,3 +281,58 @@ fn a_web_server_that_cannot_list_is_told_to_need_a_manifest() {
     let error = open(&wanted, None, &mut |_| {}).err().unwrap();
     assert!(error.message.contains("hotset.Manifest"), "{}", error.message);
 }
+
+#[test]
+fn a_listing_with_a_key_that_no_request_could_hold_is_refused_by_its_beginning() {
+    let long = format!("class/{}.png", "x".repeat(70_000));
+    let listed = long.clone();
+    let server = Scripted::new(move |_| page(&["a.png", &listed], &[]));
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("begins with `train/class/xxx"), "{error}");
+    assert!(error.message.len() < 500, "{error}");
+    // A class, whose keys would be asked for by its name.
+    let server = Scripted::new(move |_| page(&[], &["a", &long]));
+    let error = open(&request(&server, Layout::Images, &[]), None, &mut |_| {}).err().unwrap();
+    assert!(error.message.contains("begins with `train/class/xxx"), "{error}");
+}
+
+#[test]
+fn a_manifest_with_a_key_that_no_request_could_hold_is_refused_by_its_row() {
+    let server = Scripted::new(usual);
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("m.csv");
+    std::fs::write(&table, format!("key,length\na.png,8\n{},8\n", "x".repeat(100_000))).unwrap();
+    let place = table.display().to_string();
+    let root = "s3://bucket/train".to_owned();
+    let asked = Request { place, root, ..request(&server, Layout::Manifest, &[]) };
+    let error = open(&asked, None, &mut |_| {}).err().unwrap();
+    assert!(error.message.contains("row `2`") && error.message.contains("begins with `train/xxx"), "{error}");
+    // One that is asked for all the same, by whoever has its name from elsewhere.
+    let read = opened(&server)
+        .store
+        .read(Location { key: &"x".repeat(70_000), offset: 0, version: 0, whole: true }, &mut [0; 8]);
+    assert!(matches!(read, Err(ReadError::Refused(why)) if why.contains("begins with")));
+}
+
+#[test]
+fn an_answer_that_the_client_panics_on_is_an_error_and_no_panic() {
+    let token = "t".repeat(100_000);
+    let text = format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>\
+         </ListBucketResult>"
+    );
+    let server = Scripted::new(move |_| Answer::object("page", text.as_bytes()));
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("the client gave up"), "{error}");
+}
+
+#[test]
+fn a_key_with_an_empty_part_is_named_and_credentials_are_not_blamed() {
+    let server = Scripted::new(|_| page(&["a.png", "b//c.png"], &[]));
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("train/b//c.png") && error.message.contains("manifest"), "{error}");
+    assert!(!error.message.contains("credentials"), "{error}");
+}

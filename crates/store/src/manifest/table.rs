@@ -1,6 +1,8 @@
 //! Tables: CSV, JSON lines and Parquet.
 
 #[cfg(feature = "parquet")]
+mod footer;
+#[cfg(feature = "parquet")]
 mod parquet;
 
 use hotset_core::{Error, Result};
@@ -75,8 +77,11 @@ pub(super) fn read(format: Format, bytes: Vec<u8>, label: &str) -> Result<Rows> 
         Format::Csv => csv(&bytes, label),
         Format::JsonLines => json_lines(&bytes, label),
         #[cfg(feature = "parquet")]
-        Format::Parquet => contained(|| parquet::read(bytes, label))
-            .unwrap_or_else(|| Err(Error::invalid("it is no Parquet: its reader gave up on it"))),
+        Format::Parquet => {
+            footer::check(&bytes)?;
+            contained(|| parquet::read(bytes, label))
+                .unwrap_or_else(|| Err(Error::invalid("it is no Parquet: its reader gave up on it")))
+        }
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(Error::invalid("this build reads no Parquet; write it as CSV or JSON lines")),
     }

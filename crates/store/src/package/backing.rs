@@ -47,9 +47,10 @@ pub(super) struct Opened {
     pub(super) reads: Arc<dyn Store>,
 }
 
-/// Opens `place`. A directory that is missing is made, for this user alone, if `make` says so. Options of an object
+/// Opens `place`. If packages are to be kept there a directory that is missing is made, for this user alone, and one that
+/// others could change is refused. Options of an object
 /// store have no meaning for a directory and are let pass: they are the dataset's as well.
-pub(super) fn open(place: &str, options: &BTreeMap<String, String>, make: bool) -> Result<Opened> {
+pub(super) fn open(place: &str, options: &BTreeMap<String, String>, keep: bool) -> Result<Opened> {
     let options = Options::parse(options)?;
     match Address::parse(place) {
         Some(address) => {
@@ -66,8 +67,8 @@ pub(super) fn open(place: &str, options: &BTreeMap<String, String>, make: bool) 
         }
         None => {
             let root = settled(&path(place)?);
-            let folder = Folder::open(&root, make)?;
-            let reads = wrap(Box::new(folder.files()?), &options);
+            let folder = Folder::open(&root, keep)?;
+            let reads = wrap(Box::new(folder.clone()), &options);
             Ok(Opened { place: shown(&root), backing: Box::new(folder), reads })
         }
     }

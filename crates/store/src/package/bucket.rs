@@ -14,7 +14,7 @@ use super::backing::Backing;
 use super::failure::{WriteError, is_full};
 use super::name::Stored;
 use crate::patience::Patience;
-use crate::remote::{Remote, refuse, tell};
+use crate::remote::{GAVE_UP, Remote, refuse, tell};
 use crate::store::ReadError;
 
 /// A prefix of an object store.
@@ -112,13 +112,17 @@ impl Backing for Bucket {
     fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let mut patience = Patience::default();
         loop {
-            let failure = match self.remote.runtime.block_on(self.list_all(directory))? {
+            let place = self.remote.address.shown();
+            let listed = self.remote.wait(self.list_all(directory));
+            let listed =
+                listed.ok_or_else(|| Error::invalid(format!("`{place}` could not be listed: {GAVE_UP}")));
+            let failure = match listed?? {
                 Ok(stored) => return Ok(stored),
                 Err(failure) => failure,
             };
             match patience.pause(&failure).filter(|_| tell(&failure).retriable()) {
                 Some(pause) => std::thread::sleep(pause),
-                None => return Err(refuse(&self.remote.address.shown(), &failure)),
+                None => return Err(refuse(&place, &failure)),
             }
         }
     }
@@ -136,6 +140,7 @@ impl Backing for Bucket {
 
     fn whole(&self, key: &str, into: &mut Vec<u8>) -> std::result::Result<(), ReadError> {
         into.clear();
-        self.remote.runtime.block_on(self.fetch(key, into))
+        let fetched = self.remote.wait(self.fetch(key, into));
+        fetched.unwrap_or_else(|| Err(ReadError::Refused(GAVE_UP.into())))
     }
 }

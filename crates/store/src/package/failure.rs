@@ -23,6 +23,17 @@ pub enum WriteError {
         /// What the system said.
         cause: String,
     },
+    /// Another user could put other bytes there.
+    #[error(
+        "packages at `{place}` would not be safe: {cause}; give `packages=` a directory that only the user of the \
+         server can write"
+    )]
+    Exposed {
+        /// The place.
+        place: String,
+        /// What is exposed.
+        cause: String,
+    },
     /// There is no room. Another attempt may succeed when some was made.
     #[error(
         "the place of packages `{place}` is full: {cause}; make room there (`hotset pack gc {place}`), or give \

@@ -1,112 +1,147 @@
 //! Packages in a directory.
 //!
 //! A package is written beside its name, brought to the disk and renamed, so that a reader finds it whole or not at
-//! all, whenever the power fails. What is made here is for this user alone.
+//! all, whenever the power fails. What is made here is for this user alone, and everything is reached by a [`Way`] on
+//! which nobody else can have put anything.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hotset_core::{Error, Result};
-use rustix::fs::Access;
-use tempfile::NamedTempFile;
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::backing::{Backing, shown};
 use super::failure::WriteError;
 use super::name::{Stored, UNFINISHED, is_directory, unfinished};
-use crate::files::Files;
+use super::way::{Exposed, Way};
+use crate::files::{read_from, tell_io};
 use crate::place::refuse;
-use crate::store::ReadError;
+use crate::store::{Location, ReadError, Store};
+
+const NEW: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Tells unfinished files of this process apart.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// A directory of packages.
+#[derive(Clone)]
 pub(super) struct Folder {
-    root: PathBuf,
+    way: Way,
+    /// Whether it was said that something on the way could be changed by another user.
+    said: Arc<AtomicBool>,
 }
 
 impl Folder {
-    /// The directory `root`, made if it is missing and `make` says so.
-    pub(super) fn open(root: &Path, make: bool) -> Result<Self> {
-        let folder = Self { root: root.to_owned() };
-        if make {
+    /// The directory `root`. To `keep` packages there it is made if it is missing, and it must be one that no other
+    /// user can change.
+    pub(super) fn open(root: &Path, keep: bool) -> Result<Self> {
+        let folder = Self { way: Way::new(root, keep), said: Arc::default() };
+        if keep {
             make_directory(root).map_err(|error| folder.failed(&error))?;
         }
-        let metadata = fs::metadata(root).map_err(|error| refuse(root, &error))?;
-        if !metadata.is_dir() {
-            return Err(Error::invalid(format!(
+        match folder.way.directory("") {
+            Ok(_) => Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::invalid(format!(
                 "`{}` is not a directory; give `packages=` a directory",
                 shown(root)
-            )));
+            ))),
+            Err(error) => Err(folder.refused("", &error)),
         }
-        Ok(folder)
-    }
-
-    /// Reads what lies below it.
-    pub(super) fn files(&self) -> Result<Files> {
-        Files::open(&self.root).map_err(|error| refuse(&self.root, &error))
     }
 
     fn failed(&self, error: &io::Error) -> WriteError {
-        WriteError::of_file(&shown(&self.root), error)
+        let place = shown(&self.way.root);
+        match Exposed::of(error) {
+            Some(exposed) => WriteError::Exposed { place, cause: exposed.to_string() },
+            None => WriteError::of_file(&place, error),
+        }
+    }
+
+    fn refused(&self, below: &str, error: &io::Error) -> Error {
+        match Exposed::of(error) {
+            Some(_) => self.failed(error).into(),
+            None => refuse(&self.way.root.join(below), error),
+        }
+    }
+
+    /// Why something cannot be read. What another user could change is as good as changed.
+    fn told(&self, error: &io::Error) -> ReadError {
+        let Some(exposed) = Exposed::of(error) else { return tell_io(error) };
+        if !self.said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(place = %self.way.root.display(), why = %exposed, "packages are not read");
+        }
+        ReadError::Modified
     }
 
     fn write_file(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
-        let (below, file) = key.rsplit_once('/').unwrap_or(("", key));
-        let (path, directory) = (self.root.join(key), &self.root.join(below));
-        let prefix = unfinished(file);
-        let temporary = || tempfile::Builder::new().prefix(&prefix).suffix(UNFINISHED).tempfile_in(directory);
-        let mut file: NamedTempFile = match temporary() {
+        let (below, name) = key.rsplit_once('/').unwrap_or(("", key));
+        let directory = match self.way.directory(below) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_directory(directory)?;
-                temporary()?
+                make_directory(&self.way.root)?;
+                self.way.make(below)?
             }
-            made => made?,
+            opened => opened?,
         };
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(&path).map_err(|error| error.error)?;
+        let (file, unfinished) = temporary(&directory, name)?;
+        let written = write_all(file, bytes)
+            .and_then(|()| Ok(rustix::fs::renameat(&directory, &unfinished, &directory, name)?));
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(&directory, &unfinished, AtFlags::empty());
+        }
         // Without this the name may be lost with the power, and an old package come back.
-        File::open(directory)?.sync_all()
+        written.and_then(|()| Ok(rustix::fs::fsync(&directory)?))
     }
 
     /// Files of one owner.
     fn list_owner(&self, directory: &str, stored: &mut Vec<Stored>) -> io::Result<()> {
-        for entry in entries(&self.root.join(directory))? {
-            let entry = entry?;
-            let Some(file) = entry.file_name().to_str().map(str::to_owned) else { continue };
-            if !entry.file_type()?.is_file() {
-                continue;
+        self.each(directory, |name, found| {
+            if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+                let key = format!("{directory}/{name}");
+                stored.extend(Stored::new(&key, found.st_size as u64, modified(found)));
             }
-            match entry.metadata() {
-                Ok(metadata) => {
-                    let key = format!("{directory}/{file}");
-                    stored.extend(Stored::new(&key, metadata.len(), metadata.modified()?));
-                }
-                // Removed since the directory was read.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        })
     }
 
     /// Directories below `directory` that are named as ours; no links.
     fn directories(&self, directory: &str) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
-        for entry in entries(&self.root.join(directory))? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if let Some(name) = name.to_str().filter(|name| is_directory(name))
-                && entry.file_type()?.is_dir()
-            {
+        self.each(directory, |name, looked| {
+            if is_directory(name) && FileType::from_raw_mode(looked.st_mode) == FileType::Directory {
                 found.push(if directory.is_empty() {
                     name.to_owned()
                 } else {
                     format!("{directory}/{name}")
                 });
             }
-        }
+        })?;
         Ok(found)
+    }
+
+    /// Shows `take` what lies in a directory; nothing if it is not there.
+    fn each(&self, directory: &str, mut take: impl FnMut(&str, &Stat)) -> io::Result<()> {
+        let directory = match self.way.directory(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) => take(name, &found),
+                // Removed since the directory was read.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn list_all(&self, directory: &str) -> io::Result<Vec<Stored>> {
@@ -123,22 +158,24 @@ impl Folder {
         stored.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(stored)
     }
+
+    /// Removes what `below` names; whether there was something.
+    fn unlink(&self, below: &str, flags: AtFlags) -> io::Result<bool> {
+        let (above, name) = below.rsplit_once('/').unwrap_or(("", below));
+        match self.way.directory(above).and_then(|above| Ok(rustix::fs::unlinkat(above, name, flags)?)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Backing for Folder {
     fn prepare(&self, directory: &str) -> std::result::Result<(), WriteError> {
-        let path = self.root.join(directory);
         let failed = |error: io::Error| self.failed(&error);
-        make_directory(&path).map_err(failed)?;
-        let own = rustix::process::geteuid().as_raw();
-        for made in path.ancestors().take_while(|made| **made != *self.root) {
-            let metadata = fs::symlink_metadata(made).map_err(failed)?;
-            if !metadata.is_dir() || metadata.uid() != own || metadata.mode() & 0o022 != 0 {
-                let cause = format!("`{}` can be written by another user", shown(made));
-                return Err(WriteError::ReadOnly { place: shown(&self.root), cause });
-            }
-        }
-        rustix::fs::access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| failed(error.into()))
+        let directory = self.way.make(directory).map_err(failed)?;
+        rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
+            .map_err(|error| failed(error.into()))
     }
 
     fn write(&self, key: &str, bytes: &[u8]) -> std::result::Result<(), WriteError> {
@@ -146,50 +183,61 @@ impl Backing for Folder {
     }
 
     fn list(&self, directory: &str) -> Result<Vec<Stored>> {
-        self.list_all(directory).map_err(|error| refuse(&self.root.join(directory), &error))
+        self.list_all(directory).map_err(|error| self.refused(directory, &error))
     }
 
     fn remove(&self, key: &str) -> std::result::Result<bool, WriteError> {
-        match fs::remove_file(self.root.join(key)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(self.failed(&error)),
-        }
+        self.unlink(key, AtFlags::empty()).map_err(|error| self.failed(&error))
     }
 
     fn tidy(&self, directory: &str) {
-        let path = self.root.join(directory);
         // These fail, as they should, while something is in them.
-        if fs::remove_dir(&path).is_ok()
-            && let Some(above) = path.parent().filter(|above| **above != *self.root)
+        if self.unlink(directory, AtFlags::REMOVEDIR).is_ok_and(|removed| removed)
+            && let Some((above, _)) = directory.rsplit_once('/')
         {
-            let _ = fs::remove_dir(above);
+            let _ = self.unlink(above, AtFlags::REMOVEDIR);
         }
     }
 
     fn whole(&self, key: &str, into: &mut Vec<u8>) -> std::result::Result<(), ReadError> {
-        let told = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::Vanished,
-            io::ErrorKind::PermissionDenied => ReadError::Denied,
-            _ => ReadError::Transient(error.to_string()),
-        };
         into.clear();
-        let file = File::open(self.root.join(key)).map_err(told)?;
+        let file = self.way.file(key).map_err(|error| self.told(&error))?;
         // A package that grows beyond all bounds is none, and is told so by whoever parses what is read of it.
-        file.take(super::LONGEST + 1).read_to_end(into).map(|_| ()).map_err(told)
+        file.take(super::LONGEST + 1).read_to_end(into).map(|_| ()).map_err(|error| tell_io(&error))
     }
+}
+
+impl Store for Folder {
+    fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
+        let file = self.way.file(at.key).map_err(|error| self.told(&error))?;
+        read_from(&file, at, into)
+    }
+}
+
+/// A new file for what will be named `name`, for this user alone, and what it is called until then.
+fn temporary(directory: &OwnedFd, name: &str) -> io::Result<(File, String)> {
+    loop {
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let unfinished = format!("{}{:x}x{number:x}{UNFINISHED}", unfinished(name), std::process::id());
+        match rustix::fs::openat(directory, &unfinished, NEW, Mode::RUSR | Mode::WUSR) {
+            // Of a process that had our number before us.
+            Err(Errno::EXIST | Errno::INTR) => {}
+            made => return Ok((File::from(made?), unfinished)),
+        }
+    }
+}
+
+fn write_all(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn modified(found: &Stat) -> SystemTime {
+    let since = Duration::new(u64::try_from(found.st_mtime).unwrap_or(0), found.st_mtime_nsec as u32);
+    UNIX_EPOCH + since
 }
 
 /// Makes a directory and those above it, for this user alone.
 fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// The entries of a directory; none if it is not there.
-fn entries(path: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>>> {
-    match fs::read_dir(path) {
-        Ok(entries) => Ok(Some(entries).into_iter().flatten()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None.into_iter().flatten()),
-        Err(error) => Err(error),
-    }
 }

@@ -27,6 +27,7 @@ mod name;
 mod room;
 mod scan;
 mod shelf;
+mod way;
 
 #[cfg(test)]
 mod format_tests;

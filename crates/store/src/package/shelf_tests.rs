@@ -248,6 +248,75 @@ fn what_we_make_is_for_this_user_alone() {
 }
 
 #[test]
+fn a_place_that_others_can_write_is_refused_before_anything_is_made_there() {
+    let place = tempfile::tempdir().unwrap();
+    for mode in [0o777, 0o1777, 0o770] {
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let name = place.path().display().to_string();
+        let error = Shelf::open(&name, &none(), dataset("/nowhere/train"), "job").err().unwrap();
+        assert_eq!(error.kind, Kind::Invalid);
+        for said in ["another user", "chmod go-w", "`packages=`"] {
+            assert!(error.message.contains(said), "{error}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        // It can be looked at all the same.
+        assert!(Room::open(&name, &none()).unwrap().owners().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_directory_that_is_swapped_in_later_is_not_followed() {
+    let forged = package(IDENTITY, 0, 4);
+    let swapped: [fn(&Path, &Path); 3] = [
+        // One that others can write.
+        |from, to| {
+            fs::rename(from, to).unwrap();
+            fs::set_permissions(to, fs::Permissions::from_mode(0o777)).unwrap();
+        },
+        // A link to one, whoever can write that.
+        |from, to| std::os::unix::fs::symlink(from, to).unwrap(),
+        // A file that others can write.
+        |from, to| {
+            fs::rename(from, to).unwrap();
+            let file = to.join("00000000.hotset");
+            fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+        },
+    ];
+    for (number, swap) in swapped.into_iter().enumerate() {
+        let stage = Stage::local();
+        let shelf = stage.shelf("job");
+        shelf.write(0, &forged).unwrap();
+        let owner = stage.owner();
+        let beside = owner.with_extension("away");
+        fs::rename(&owner, &beside).unwrap();
+        swap(&beside, &owner);
+        assert!(matches!(read(&shelf, 0), Err(ReadError::Modified | ReadError::Vanished)), "{number}");
+        if number < 2 {
+            shelf.write(1, &forged).unwrap_err();
+            shelf.scan(&mut |_| {}).unwrap_err();
+            assert!(!owner.join("00000001.hotset").exists(), "{number}");
+        } else {
+            assert!(shelf.scan(&mut |_| {}).unwrap().packages.is_empty());
+            shelf.write(0, &forged).unwrap();
+            assert_eq!(read(&shelf, 0).unwrap(), forged, "our own is in its place");
+        }
+    }
+}
+
+#[test]
+fn a_place_that_became_a_link_is_not_followed() {
+    let stage = Stage::local();
+    let shelf = stage.shelf("job");
+    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    let place = PathBuf::from(stage.place());
+    let away = place.with_extension("away");
+    fs::rename(&place, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &place).unwrap();
+    assert!(read(&shelf, 0).is_err());
+    shelf.write(1, &package(IDENTITY, 1, 3)).unwrap_err();
+}
+
+#[test]
 fn a_write_that_fails_leaves_the_old_package_and_nothing_else() {
     let stage = Stage::local();
     let shelf = stage.shelf("job");

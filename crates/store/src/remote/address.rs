@@ -20,6 +20,12 @@ const SCHEMES: [(&str, Kind); 10] = [
     ("https", Kind::Http),
 ];
 
+/// The longest address or whole key, in bytes. No store has longer keys (S3 takes 1,024), and clients panic where what
+/// they make a URL of passes 64 KiB, with three bytes for each that is escaped.
+pub(crate) const LONGEST: usize = 8 << 10;
+/// What is shown of a longer one.
+const SHOWN: usize = 100;
+
 /// Whose protocol a store speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -45,6 +51,9 @@ impl Address {
         let (scheme, rest) = written.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let (scheme, kind) = SCHEMES.into_iter().find(|(known, _)| *known == scheme)?;
+        if let Err(why) = check_length(written) {
+            return Some(Err(Error::invalid(format!("the address {why}"))));
+        }
         Some(Self::behind(scheme, kind, rest).map_err(|why| {
             Error::invalid(format!(
                 "`{written}` is no address of a store: {why}; write it like `s3://bucket/train`"
@@ -81,12 +90,14 @@ impl Address {
         }
     }
 
-    /// The whole key of one below the prefix.
-    pub(crate) fn key(&self, below: &str) -> std::result::Result<Path, object_store::path::Error> {
-        match self.prefix.as_ref() {
-            "" => Path::parse(below),
-            prefix => Path::parse(format!("{prefix}/{below}")),
-        }
+    /// The whole key of one below the prefix, or why there can be none.
+    pub(crate) fn key(&self, below: &str) -> std::result::Result<Path, String> {
+        let whole = match self.prefix.as_ref() {
+            "" => below.to_owned(),
+            prefix => format!("{prefix}/{below}"),
+        };
+        check_length(&whole).map_err(|why| format!("the key {why}"))?;
+        Path::parse(whole).map_err(|error| error.to_string())
     }
 
     /// The key below the prefix, of a whole one.
@@ -97,6 +108,16 @@ impl Address {
             prefix => whole.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).unwrap_or(whole),
         }
     }
+}
+
+/// Refuses what a client would panic on, by how it begins.
+pub(crate) fn check_length(text: &str) -> std::result::Result<(), String> {
+    if text.len() <= LONGEST {
+        return Ok(());
+    }
+    let end = text.char_indices().map(|(at, _)| at).nth(SHOWN).unwrap_or(text.len());
+    let (begin, length) = (&text[..end], text.len());
+    Err(format!("that begins with `{begin}` has `{length}` bytes, and no store takes more than `{LONGEST}`"))
 }
 
 #[cfg(test)]
@@ -116,6 +137,20 @@ mod tests {
         assert_eq!(address.below(&address.key("a/b.png").unwrap()), "a/b.png");
         let bare = parse("gs://bucket");
         assert_eq!((bare.shown().as_str(), bare.key("a").unwrap().as_ref()), ("gs://bucket", "a"));
+    }
+
+    #[test]
+    fn a_key_or_an_address_that_no_request_could_hold_is_refused_by_its_beginning() {
+        let address = parse("s3://bucket/train");
+        assert!(address.key(&"x".repeat(LONGEST - "train/".len())).is_ok());
+        for long in [format!("a/{}", "x".repeat(70_000)), "ü".repeat(LONGEST)] {
+            let error = address.key(&long).unwrap_err();
+            let begin = long.chars().take(20).collect::<String>();
+            assert!(error.contains(&format!("begins with `train/{begin}")) && error.len() < 400, "{error}");
+            let error = Address::parse(&format!("s3://bucket/{long}")).unwrap().unwrap_err();
+            assert!(error.message.contains("begins with `s3://bucket/"), "{}", error.message);
+            assert!(error.message.len() < 400);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 
-use super::address::{Address, Kind};
+use super::address::{Address, Kind, check_length};
 
 /// Names that come up again and again, for messages.
 const USUAL: &str = "`aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, \
@@ -60,6 +60,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
                 check_sendable(key.as_ref(), builder.get_config_value(&key))?;
             }
             let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+            check_length(&region).map_err(|why| Error::invalid(format!("`aws_region`: the name {why}")))?;
             if !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
                 return Err(Error::invalid(format!("`{region}` for `aws_region` is no name of a region")));
             }
@@ -115,6 +116,7 @@ fn check_address(name: &str, value: &str) -> Result<()> {
     let written = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
     let host = written.map(|rest| rest.split_once('/').map_or(rest, |(host, _)| host)).unwrap_or_default();
     let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map(|(_, port)| port);
+    check_length(value).map_err(|why| Error::invalid(format!("`{name}`: the address {why}")))?;
     let usable = !host.is_empty()
         && !host.starts_with(':')
         && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-:[]".contains(c))

@@ -8,6 +8,9 @@ use crate::store::ReadError;
 /// The longest cause that is shown; some stores answer with pages.
 const SHOWN: usize = 300;
 
+/// What a panic of the client is told as.
+pub(crate) const GAVE_UP: &str = "the client gave up on what the store answered";
+
 /// Why a read failed.
 pub(crate) fn tell(failure: &Failure) -> ReadError {
     match failure {
@@ -42,6 +45,12 @@ pub(crate) fn out_of_range(failure: &Failure) -> bool {
 /// Why the store at `place` could not be listed.
 pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
     let why = cause(failure);
+    if matches!(failure, Failure::InvalidPath { .. }) {
+        return Error::invalid(format!(
+            "`{place}` holds an object whose key no path can name: {why}; rename or remove it, or name the samples in a \
+             manifest (`hotset.Manifest`)"
+        ));
+    }
     match tell(failure) {
         ReadError::Vanished => Error::invalid(format!("there is no `{place}`: {why}")),
         ReadError::Refused(_)

@@ -5,11 +5,13 @@
 //! have none) a failure in the middle ends it.
 
 use futures_util::StreamExt;
-use hotset_core::Result;
+use hotset_core::{Error, Result};
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta, ObjectStore};
 
-use super::failure::{refuse, tell};
+use super::address::check_length;
+use super::failure::{GAVE_UP, refuse, tell};
+use crate::contained::Contained;
 use crate::patience::Patience;
 
 /// Hands every object below `prefix` to `take`, in the order of the store. `place` is for errors.
@@ -28,10 +30,11 @@ pub(super) async fn each(
             Some(last) => store.list_with_offset(prefix, last),
         };
         let failure = loop {
-            match found.next().await {
+            match Contained(found.next()).await.ok_or_else(|| gave_up(place))? {
                 None => return Ok(()),
                 Some(Err(failure)) => break failure,
                 Some(Ok(meta)) => {
+                    short(&meta.location, place)?;
                     take(&meta)?;
                     in_order &= last.as_ref().is_none_or(|last| *last < meta.location);
                     last = Some(meta.location);
@@ -50,12 +53,25 @@ pub(super) async fn each(
 pub(super) async fn top(store: &dyn ObjectStore, prefix: Option<&Path>, place: &str) -> Result<ListResult> {
     let mut patience = Patience::default();
     loop {
-        let failure = match store.list_with_delimiter(prefix).await {
-            Ok(found) => return Ok(found),
+        let found = Contained(store.list_with_delimiter(prefix)).await.ok_or_else(|| gave_up(place))?;
+        let failure = match found {
+            Ok(found) => {
+                found.common_prefixes.iter().try_for_each(|prefix| short(prefix, place))?;
+                return Ok(found);
+            }
             Err(failure) => failure,
         };
         waited(&mut patience, place, &failure).await?;
     }
+}
+
+/// Refuses a key that no request could hold.
+fn short(key: &Path, place: &str) -> Result<()> {
+    check_length(key.as_ref()).map_err(|why| Error::invalid(format!("in `{place}` the key {why}; remove it")))
+}
+
+fn gave_up(place: &str) -> Error {
+    Error::invalid(format!("`{place}` could not be listed: {GAVE_UP}"))
 }
 
 /// Waits before the next attempt, or says why there is none.

@@ -206,7 +206,12 @@ impl Header {
                 name = format!("{prefix}/{name}");
             }
         }
-        Some(Self { name, link: text(field(157, 257)?), size: number(field(124, 136)?)?, kind: *block.get(156)? })
+        Some(Self {
+            name,
+            link: text(field(157, 257)?),
+            size: number(field(124, 136)?)?,
+            kind: *block.get(156)?,
+        })
     }
 }
 

@@ -100,7 +100,8 @@ fn record(text: &str) -> String {
 
 #[test]
 fn a_sparse_member_is_refused_by_name_however_it_is_written() {
-    let zero = ["GNU.sparse.size=510000", "GNU.sparse.numblocks=1", "GNU.sparse.offset=0"].map(record).concat();
+    let zero =
+        ["GNU.sparse.size=510000", "GNU.sparse.numblocks=1", "GNU.sparse.offset=0"].map(record).concat();
     let first = ["GNU.sparse.name=deep/a.jpg", "GNU.sparse.map=0,512,509488,512"].map(record).concat();
     let second = ["path=GNUSparseFile.7/a.jpg", "GNU.sparse.major=1", "GNU.sparse.name=deep/a.jpg"];
     let star = record("SCHILY.realsize=510000");
@@ -115,7 +116,8 @@ fn a_sparse_member_is_refused_by_name_however_it_is_written() {
     }
     assert!(listed(&member("a.jpg", b'S', b"")).unwrap_err().message.contains("`a.jpg`"));
     // What belongs to one member says nothing of the next.
-    let folder = [member("x", b'x', record("GNU.sparse.major=1").as_bytes()), member("d/", b'5', b"")].concat();
+    let folder =
+        [member("x", b'x', record("GNU.sparse.major=1").as_bytes()), member("d/", b'5', b"")].concat();
     assert_eq!(listed(&[folder, member("b.jpg", b'0', b"b")].concat()).unwrap().len(), 1);
     // The map may be longer than anything else that is read of a header.
     let long = [record("GNU.sparse.major=0"), record("GNU.sparse.name=a.jpg"), "9".repeat(70_000)].concat();
