@@ -111,11 +111,18 @@ class Dataset(Base):
         ids = asked.ids()
         if not ids:
             return []
-        if self._first and asked.epochs():
+        if asked.epochs():
+            self._judge_asking()
             return self._samples(ids, self.source.batch(asked), self._first)
-        if self._parts and not asked.epochs():
-            return self._shared(ids)
-        return self._samples(ids, self.source.batch(asked))
+        return self._shared(ids) if self._parts else self._samples(ids, self.source.batch(asked))
+
+    def _judge_asking(self) -> None:
+        """Refuses numbers that a Sampler of a part has given: here they are other samples."""
+        if self._parts and not self.source.planned:
+            raise InvalidError(
+                "the loader has the whole dataset, and a Sampler that plans a `Subset` of it, whose numbers "
+                "are other samples here; give the loader the `Subset`"
+            )
 
     def _shared(self, ids: list[int]) -> list[Any]:
         """The samples `ids`, those of parts from the parts' jobs."""

@@ -49,6 +49,10 @@ class Direct:
         return self._listing.storage_options
 
     @property
+    def planned(self) -> bool:
+        return self._scheme.planned
+
+    @property
     def past_server(self) -> bool:
         return True
 

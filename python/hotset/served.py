@@ -75,6 +75,10 @@ class Served:
         return self._listing.storage_options
 
     @property
+    def planned(self) -> bool:
+        return self._scheme.planned
+
+    @property
     def past_server(self) -> bool:
         return False
 

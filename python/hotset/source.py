@@ -166,6 +166,10 @@ class Planning(Protocol):
 class Source(Planning, Protocol):
     """Answers what a dataset and its sampler ask."""
 
+    @property
+    def planned(self) -> bool:
+        """Whether a sampler plans it."""
+
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> Batch:
         """Samples; `matched` where a wrapper may have lost the epochs that planned them."""
 

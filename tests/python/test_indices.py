@@ -169,6 +169,24 @@ def test_a_sampler_that_is_passed_by_is_said_once(train: hotset.Dataset, how: st
     assert any("past the Sampler" in remark for remark in train.stats()["remarks"])
 
 
+def test_a_worker_says_that_the_sampler_is_passed_by(
+    train: hotset.Dataset, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hotset.Sampler(train)
+    loader: DataLoader[Any] = DataLoader(
+        train,
+        batch_size=10,
+        shuffle=True,
+        num_workers=2,
+        collate_fn=list,
+        # A forked one would say it to pytest.
+        multiprocessing_context="spawn",
+        persistent_workers=True,
+    )
+    assert len(list(drawn(loader))) == len(list(drawn(loader))) == SAMPLES
+    assert capfd.readouterr().err.count("HotsetWarning: ") == 1
+
+
 def test_evaluations_and_validation_sets_are_not_warned_of(train: hotset.Dataset, tmp_path: Path) -> None:
     held_out = hotset.Dataset(equal_files(tmp_path / "held-out", 40, 100))
     sampler = hotset.Sampler(train, policy="minio")

@@ -10,6 +10,7 @@ from typing import Any
 import hotset
 import pytest
 import torch
+from hotset.losses import places_on
 from test_indices import as_planned
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 from trees import content, equal_files, planned
@@ -87,6 +88,35 @@ def test_a_subset_of_a_subset_and_requests_across_parts(whole: hotset.Dataset) -
     mixed = [IDS[0], IDS[1], IDS[2], -1]
     assert [number for _, number in whole.__getitems__(mixed)] == [IDS[0], IDS[1], IDS[2], WHOLE - 1]
     assert sampler.stats()["unplanned"]["served"] == 2
+
+
+def test_a_subset_goes_on_from_its_state(whole: hotset.Dataset) -> None:
+    part = Subset(whole, IDS)
+    first = hotset.Sampler(part, seed=3)
+    first.set_epoch(1)
+    slots = iter(first)
+    before = [next(slots) for _ in range(40)]
+    resumed = hotset.Sampler(part, seed=3)
+    resumed.load_state_dict(first.state_dict())
+    loader: DataLoader[Any] = DataLoader(part, batch_size=10, sampler=resumed, collate_fn=list)
+    after = loaded(loader)
+    assert [IDS[place] for place in before] + after == [IDS[place] for place in planned(120, 1, seed=3)]
+    assert resumed.stats()["unplanned"]["served"] == 0
+    other = hotset.Sampler(Subset(whole, IDS[1:]), seed=3)
+    with pytest.raises(hotset.InvalidError, match="of the dataset"):
+        other.load_state_dict(resumed.state_dict())
+
+
+def test_the_numbers_of_a_part_are_refused_by_the_whole(whole: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(Subset(whole, IDS))
+    loader: DataLoader[Any] = DataLoader(whole, batch_size=10, sampler=sampler, collate_fn=list)
+    with pytest.raises(hotset.InvalidError, match="give the loader the `Subset`"):
+        next(iter(loader))
+
+
+def test_places_in_a_part_are_looked_up_where_the_ids_are(whole: hotset.Dataset) -> None:
+    _, part = whole.part([7, 149, 0])
+    assert places_on(torch.tensor([0, 149, 7, 1, 150, -1]), part).tolist() == [2, 1, 0, -1, -1, -1]
 
 
 def test_the_folds_of_a_cross_validation_follow_each_other(whole: hotset.Dataset) -> None:
