@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hotset
 from hotset import _core
@@ -98,8 +97,7 @@ class Opened:
     def counters(self, job: str) -> Counters:
         """All servings of a job so far, its epochs together."""
         (found,) = json.loads(self.client.stats(job, wait=WAIT))["jobs"]
-        each: list[dict[str, Any]] = [found["unplanned"], *found["epochs"]]
-        return Counters(*(sum(one[name] for one in each) for name in ("served", "hit", "storage_reads")))
+        return Counters(*(found["total"][name] for name in ("served", "hit", "storage_reads")))
 
 
 @dataclass(frozen=True)

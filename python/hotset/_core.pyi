@@ -140,6 +140,9 @@ class Plan:
         """The ids of slots `start..stop`, clipped to the plan."""
     def weights(self, start: int, stop: int) -> list[float] | None:
         """The weights of slots `start..stop` in the loss, clipped to the plan; `None` where all are 1."""
+    @property
+    def warnings(self) -> list[tuple[str, str]]:
+        """What the trainer should be told: a name, of which one warning comes a run, and a text."""
 
 @final
 class Batch:

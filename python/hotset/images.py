@@ -46,7 +46,6 @@ class ImageFolder(Dataset):
     ) -> None:
         if loader is None:
             _pillow()
-        self.root = str(Path(root).expanduser()) if "://" not in os.fspath(root) else os.fspath(root)
         self.transform = transform
         self.target_transform = target_transform
         self.loader = pil_loader if loader is None else loader
@@ -54,6 +53,7 @@ class ImageFolder(Dataset):
         self.decode = None
         self._closed = False
         self._source = self._open("images", root, cache, (), job, wait, storage_options, progress)
+        self.root = str(Path(root).expanduser()) if "://" not in os.fspath(root) else os.fspath(root)
 
     @property
     def classes(self) -> list[str]:

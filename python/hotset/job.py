@@ -2,10 +2,10 @@
 
 A job is one training run on one dataset. Everybody who belongs to it must say the same name, and nobody else:
 the user's `job=`, else what the ranks of one launch have in common, else the name of the process that started
-this one as a rank of its own, else a random name of this process. The
-name of a dataset's own job adds the dataset's folder and a number in order of creation, so that two datasets
-of one run differ and the ranks, which make theirs in the same order, agree. Names are made once, by the
-process that makes the dataset, and travel with it to loader workers.
+this one as a rank of its own, else the program's, with the process's number and a few random digits. The
+name of a dataset's own job adds the dataset's folder, and from the second on a number in order of creation,
+so that two datasets of one run differ and the ranks, which make theirs in the same order, agree. Names are
+made once, by the process that makes the dataset, and travel with it to loader workers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import sys
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from .errors import InvalidError
 from .settings import Settings, hand_down
 
 _LONGEST = 128
+
+_SHOWN = 40
+"""Characters of the program's name in that of a run."""
 
 _numbers: Counter[tuple[str, str]] = Counter()
 _token = ""
@@ -48,9 +53,10 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
     """The job of the dataset that this process now makes from `place`."""
     run = run_name(job, settings)
     folder = place.rstrip("/").rpartition("/")[2] or "root"
-    number = _numbers[run, folder]
     _numbers[run, folder] += 1
-    return Job(run, f"{run}/{folder}-{number}", os.getpid(), lasting=job is not None)
+    number = _numbers[run, folder]
+    name = f"{run}/{folder}" if number == 1 else f"{run}/{folder}#{number}"
+    return Job(run, name, os.getpid(), lasting=job is not None)
 
 
 def short_hash(text: str) -> str:
@@ -68,14 +74,20 @@ def run_name(job: str | None, settings: Settings) -> str:
         return f"launch-{short_hash(settings.launch)}"
     if settings.run is not None:
         return settings.run
-    run = f"process-{_own_token()}"
+    run = f"{_program()}-{os.getpid()}-{_own_token()}"
     hand_down(run)
     return run
+
+
+def _program() -> str:
+    """What is run, for a name that a person knows again: `train` for `python train.py`."""
+    stem = Path(sys.argv[0]).stem if sys.argv else ""
+    return "".join(c for c in stem if c.isalnum() or c in "_.")[:_SHOWN] or "python"
 
 
 def _own_token() -> str:
     global _token, _token_pid
     # A forked child that makes datasets of its own is a training run of its own.
     if _token_pid != os.getpid():
-        _token, _token_pid = secrets.token_hex(8), os.getpid()
+        _token, _token_pid = secrets.token_hex(4), os.getpid()
     return _token

@@ -1,13 +1,14 @@
 """`HOTSET=off`: the same samples, read from the store in this process, with no server and no cache.
 
 For finding out whether a fault is Hotset's, and for machines where no server may run. Every strategy is
-served as `uniform`, which is said once.
+served as `uniform`, which is said once. What is read is counted here (`tally`), for comparing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +17,11 @@ from . import _core
 from .errors import ChangedError
 from .rank import Ranks
 from .source import KEPT, Catalog, Listing, Plan, Progress, Scheme
+from .tally import Counts, Tally
 
 _log = logging.getLogger(__name__)
 _said = False
+_TEXT = "HOTSET=off: samples are read past the server and its cache, in `uniform` order"
 
 _inherited: list[_core.Catalog] = []
 """Listings of the process that forked this one. The threads behind an object store are not inherited, so they
@@ -33,6 +36,7 @@ class Direct:
         self._listing = listing
         self._scheme = KEPT
         self._ranks = Ranks()
+        self._tally = Tally()
         self._native: _core.Catalog | None = None
         self._pid = os.getpid()
         self._catalog: Catalog | None = None
@@ -63,13 +67,19 @@ class Direct:
         return self._ranks.resolve()
 
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> Read:
-        return self._read(asked.ids())
+        # A loader's batch is of one epoch.
+        return self._read(asked.ids(), 1 + min(asked.epochs(), default=-1))
 
-    def _read(self, samples: Sequence[int]) -> Read:
+    def _read(self, samples: Sequence[int], number: int = 0) -> Read:
+        """Samples that are counted in the epoch of that number, counted from 1; 0 is none."""
         listed = self._listed()
         labels = [listed.label(sample) for sample in samples] if self.catalog.labelled else []
+        began = time.monotonic()
+        read = [listed.read(sample) for sample in samples]
+        ended = time.monotonic()
+        self._tally.add(number, Counts(len(read), sum(map(len, read)), 1, ended - began, began, ended))
         return Read(
-            [listed.read(sample) for sample in samples],
+            read,
             [label for label in labels if label is not None],
             [place for sample in samples for place in listed.parts(sample)],
         )
@@ -112,8 +122,26 @@ class Direct:
         return Direct(self._listing.select(ids), progress=None)
 
     def stats(self) -> dict[str, Any]:
-        """Nothing is counted past the server."""
-        return {}
+        """What this process and its loader workers have read, by the names that a server's counters have."""
+        rank, _ = self.ranks()
+        counted = self._tally.all()
+        total = Counts()
+        for counts in counted.values():
+            total.add(counts)
+        return {
+            "dataset": self.catalog.dataset,
+            "place": self._listing.place,
+            "strategy": "uniform" if self._scheme.planned else "",
+            "samples": self.catalog.samples,
+            "bytes": self.catalog.bytes,
+            "capacity": 0,
+            "epochs": [
+                {"epoch": number - 1, **counts.shown(rank)} for number, counts in counted.items() if number
+            ],
+            "unplanned": counted.get(0, Counts()).shown(rank),
+            "total": total.shown(rank),
+            "remarks": [_TEXT],
+        }
 
     def close(self) -> None:
         self._native = None
@@ -168,4 +196,4 @@ def _say_once() -> None:
     global _said
     if not _said:
         _said = True
-        _log.warning("HOTSET=off: samples are read past the server and its cache, in `uniform` order")
+        _log.warning("%s", _TEXT)

@@ -379,6 +379,8 @@ def _counted(epochs: int | None) -> int:
 def _bytes(size: str | int | None) -> int:
     if size is None:
         return 0
+    if str(size).rstrip().endswith("%"):
+        raise InvalidError(f'`package_size={size!r}`: a package has bytes, not a share: write "1MiB"')
     try:
         return _core.parse_size(str(size), 1 << 40)
     except InvalidError as error:

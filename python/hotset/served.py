@@ -60,9 +60,6 @@ class Served:
         """Samplers so far; each has a job of its own."""
         self._joined: _core.Client | None = None
         """The connection on which this process is in the job."""
-        self._warned = False
-        self._remarked: set[str] = set()
-        """What the server has remarked and was passed on."""
         self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
         self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
 
@@ -120,11 +117,14 @@ class Served:
 
     def plan(self, epoch: int, start: int) -> _core.Plan:
         rank, world = self.ranks()
-        return self._on_job(
+        plan = self._on_job(
             lambda client, left: client.begin_epoch(
                 self.name, epoch, rank=rank, world=world, start=start, wait=left
             )
         )
+        for name, text in plan.warnings:
+            warn_once(text, rank=rank, name=f"{self.name} {name}")
+        return plan
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         rank, _ = self.ranks()
@@ -267,24 +267,14 @@ class Served:
             state=scheme.state,
             wait=deadline.left(),
         )
-        self._joined = client
+        again, self._joined = self._joined is not None, client
         # From now on the server's own state is newer.
         self._scheme = replace(scheme, state=None)
         if said["one_host"]:
             self._judge_hosts(said["strategy"])
-        for remark in said["remarks"]:
-            if remark not in self._remarked:
-                self._remarked.add(remark)
-                _log.warning("%s", remark)
-        asked, granted = min(said["asked"], self._catalog.bytes), said["granted"]
-        if granted < asked and not self._warned:
-            self._warned = True
-            _log.warning(
-                "the server grants %s bytes of the %s that cache=%r asks for; start it with more --memory",
-                f"{granted:,}",
-                f"{asked:,}",
-                self._cache,
-            )
+        # The server says these to the client that opens the job; one that opened it before has heard them.
+        for remark in () if again else said["remarks"]:
+            warn_once(remark)
 
     def _judge_hosts(self, strategy: str) -> None:
         """Refuses ranks on several hosts, whose servers would plan differently."""

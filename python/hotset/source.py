@@ -202,6 +202,12 @@ def listed(
     root: str | os.PathLike[str] = "",
 ) -> Listing:
     """A listing as the user asks for it, with names that mean the same in the server's working directory."""
+    if not isinstance(place, str | os.PathLike):
+        raise InvalidError(
+            f"the place of the dataset is a `{type(place).__name__}`, and one name is needed: a directory, a "
+            'prefix of a store, or for many shards a pattern like "s3://bucket/train-{000..099}.tar". Files '
+            "that lie in several places are named by a table (`hotset.Manifest`)"
+        )
     if isinstance(extensions, str):
         raise InvalidError(f"`extensions={extensions!r}`: a sequence is needed, like `({extensions!r},)`")
     return Listing(

@@ -1,12 +1,15 @@
-"""The snippets of docs/pytorch.md, each run as it stands."""
+"""The snippets of docs/pytorch.md and docs/settings.md, each run as it stands."""
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import hotset
+import hotset.settings
 import lightning
 import pytest
 import torch
@@ -16,8 +19,16 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from trees import content
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def snippets(page: str) -> list[str]:
+    """The Python of a page, piece by piece."""
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+SNIPPETS = snippets("pytorch.md")
+SETTINGS = snippets("settings.md")
 SAMPLES = 24
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -93,3 +104,17 @@ def test_there_is_a_snippet_of_everything_the_page_promises() -> None:
     words = ("autocast", "/ 4).backward", "torch.compile", "randperm", "masks", "tokens", "Callback", "Hook")
     for word in words:
         assert any(word in snippet for snippet in SNIPPETS), word
+
+
+@pytest.mark.parametrize("snippet", SETTINGS, ids=[snippet.splitlines()[0][:40] for snippet in SETTINGS])
+def test_a_setting_is_taken_as_its_page_writes_it(names: dict[str, Any], snippet: str) -> None:
+    exec(compile(snippet, "docs/settings.md", "exec"), {**names, "warnings": warnings})
+
+
+def test_every_argument_of_datasets_and_samplers_is_on_the_page() -> None:
+    page = (DOCS / "settings.md").read_text()
+    for made in (hotset.Dataset, hotset.Sampler):
+        for name in inspect.signature(made).parameters:
+            assert name in ("place", "dataset", "decode") or f"`{name}=`" in page, name
+    for variable in re.findall(r"`(HOTSET[A-Z_]*)`", hotset.settings.__doc__ or ""):
+        assert variable == "HOTSET_RUN" or f"`{variable}" in page, variable

@@ -52,7 +52,7 @@ def test_it_is_said_once_and_errors_are_the_same(
             dataset = hotset.ImageFolder(tmp_path / "tree", loader=len)
     assert sum("HOTSET=off" in record.message for record in caplog.records) == 1
     assert dataset.targets == sorted(dataset.targets)
-    assert dataset.stats() == {}
+    assert dataset.stats()["total"]["served"] == 0
     with pytest.raises(hotset.InvalidError, match=r"known: .*`uniform`"):
         hotset.Sampler(dataset, "unifrom")
     with pytest.raises(hotset.InvalidError, match="nowhere"):
@@ -61,3 +61,32 @@ def test_it_is_said_once_and_errors_are_the_same(
     with pytest.raises(hotset.ChangedError) as caught:
         dataset[2]
     assert caught.value.sample == 2
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])
+def test_what_is_read_is_counted_over_all_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, method: str | None
+) -> None:
+    labelled_files(tmp_path / "tree", 60, largest=500)
+    sizes = sum(path.stat().st_size for path in (tmp_path / "tree").rglob("*.*"))
+    monkeypatch.setenv("HOTSET", "off")
+    train = hotset.ImageFolder(tmp_path / "tree", loader=digest)
+    loader = DataLoader(
+        train,
+        batch_size=7,
+        sampler=hotset.Sampler(train),
+        collate_fn=list,
+        num_workers=workers,
+        multiprocessing_context=method,
+    )
+    for _ in range(2):
+        assert len(list(loader)) == 9
+    train[3]
+    stats = train.stats()
+    assert [epoch["epoch"] for epoch in stats["epochs"]] == [0, 1]
+    for epoch in stats["epochs"]:
+        assert (epoch["served"], epoch["single"], epoch["storage_reads"]) == (60, 60, 60)
+        assert epoch["storage_bytes"] == sizes
+        assert epoch["waits"][0]["batches"] == 9 and epoch["waits"][0]["sum"] > 0.0
+    assert stats["unplanned"]["served"] == 1 and stats["total"]["served"] == 121
+    assert "HOTSET=off" in stats["remarks"][0]

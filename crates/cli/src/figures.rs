@@ -15,7 +15,7 @@ const INDENT: &str = "    ";
 /// All servers, their jobs, and the last `epochs` of each, in lines of `width`.
 pub(crate) fn render(found: &[Found], epochs: usize, width: usize) -> String {
     if found.is_empty() {
-        return "no server of yours runs".into();
+        return "no Hotset server is running for this user".into();
     }
     let mut texts = Vec::new();
     for one in found {
@@ -75,10 +75,9 @@ fn job(job: &JobStats, epochs: usize, width: usize) -> String {
     lines.extend(remarks(job).map(|remark| format!("  note: {remark}")));
     let head = wrapped_all(&lines, width);
     let from = job.epochs.len().saturating_sub(epochs);
-    // What is read ahead for an epoch that nobody has begun.
-    let ahead = |epoch: &EpochStats| if epoch.served == 0 { " ahead" } else { "" };
     let mut rows: Vec<(String, &EpochStats)> =
-        job.epochs[from..].iter().map(|epoch| (format!("{}{}", epoch.epoch, ahead(epoch)), epoch)).collect();
+        job.epochs[from..].iter().map(|epoch| (epoch.epoch.to_string(), epoch)).collect();
+    rows.extend(job.ahead.iter().map(|epoch| (format!("{} ahead", epoch.epoch), epoch)));
     rows.extend(
         job.unplanned.iter().filter(|stats| stats.served > 0).map(|stats| ("unplanned".into(), stats)),
     );
@@ -171,7 +170,7 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     folded(&name, vec![servings, storage, waiting], width)
 }
 
-/// A share of an epoch's servings; nothing is known of one that nobody has begun.
+/// A share of an epoch's servings; nothing is known of one that has served nothing.
 fn share(epoch: &EpochStats, part: f64) -> String {
     if epoch.served == 0 { "-".into() } else { format!("{:.1} %", 100.0 * part) }
 }

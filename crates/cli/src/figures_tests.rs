@@ -133,7 +133,7 @@ fn an_epoch_that_is_only_read_ahead_has_no_shares() {
     let mut job = packing();
     let read =
         EpochStats { epoch: 9, package_reads: 4, package_waste: 1.0, storage_reads: 7, ..Default::default() };
-    job.epochs.push(read);
+    job.ahead = Some(read);
     let text = shown(job, 1, 200);
     let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(last.join(" "), "9 ahead 0 - - - - - 7 0 B 0 - - 0 0.00 s", "{text}");

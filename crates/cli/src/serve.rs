@@ -45,7 +45,7 @@ pub(crate) struct Serve {
     /// Storage reads in flight at a time [default: 32]
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// How often a read that failed in passing is tried again, at most two seconds apart [default: 40]
+    /// Retries after a transient read error, backing off to two seconds [default: 40]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
     /// Seconds for which a job's cache stays after its last process has gone [default: 10]

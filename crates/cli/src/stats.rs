@@ -47,7 +47,7 @@ pub(crate) struct Stats {
 }
 
 /// One server's answer, and where it was asked.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Found {
     pub(crate) socket: String,
     #[serde(flatten)]
@@ -86,7 +86,7 @@ impl Stats {
     /// Asks the named server, or every one of this user that answers.
     fn ask(&self) -> Result<Vec<Found>> {
         if let Some(server) = &self.server {
-            return Ok(vec![self.ask_one(server)?]);
+            return self.of_job(vec![self.ask_one(server)?]);
         }
         let directory = place::runtime();
         let mut sockets: Vec<PathBuf> = match std::fs::read_dir(&directory) {
@@ -98,9 +98,30 @@ impl Stats {
         let found: Vec<Found> = sockets.iter().filter_map(|socket| self.ask_one(socket).ok()).collect();
         if found.is_empty() && self.watch.is_none() {
             return Err(Error::unavailable(format!(
-                "no server of yours runs (looked in `{}`): start a training or `hotset serve`, or give `--server`",
+                "no Hotset server is running for this user (looked in `{}`): start a training or `hotset serve`, or give \
+                 `--server`",
                 directory.display()
             )));
+        }
+        self.of_job(found)
+    }
+
+    /// What was found of the job asked for; an error that names the jobs there are, if there is no such job.
+    fn of_job(&self, mut found: Vec<Found>) -> Result<Vec<Found>> {
+        if self.job.is_empty() {
+            return Ok(found);
+        }
+        let known: Vec<String> =
+            found.iter().flat_map(|one| &one.stats.jobs).map(|job| format!("`{}`", job.job)).collect();
+        found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| job.job == self.job));
+        found.retain(|one| !one.stats.jobs.is_empty());
+        // Who watches may wait for a job that is about to start.
+        if found.is_empty() && self.watch.is_none() {
+            let jobs = match known.as_slice() {
+                [] => "there are no jobs".to_owned(),
+                known => format!("the jobs are {}", known.join(", ")),
+            };
+            return Err(Error::invalid(format!("there is no job `{}` (`--job`): {jobs}", self.job)));
         }
         Ok(found)
     }
@@ -109,7 +130,31 @@ impl Stats {
         let mut tick = || Ok(());
         // Nobody is to be watched on our account: process 0 is none.
         let client = Client::connect(socket, 0, PATIENCE, &mut tick)?;
-        let stats = client.stats(GetStats { job: self.job.clone() }, PATIENCE, &mut tick)?;
+        let stats = client.stats(GetStats::default(), PATIENCE, &mut tick)?;
         Ok(Found { socket: socket.display().to_string(), stats })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotset_wire::proto::JobStats;
+
+    use super::*;
+
+    fn asked(job: &str, watch: Option<f64>) -> Result<Vec<Found>> {
+        let stats = Stats { server: None, job: job.into(), json: false, watch, epochs: 5 };
+        let jobs = ["run/train", "run/val"].map(|job| JobStats { job: job.into(), ..JobStats::default() });
+        let found = Found { socket: "x".into(), stats: Answer { server: None, jobs: jobs.to_vec() } };
+        stats.of_job(vec![found])
+    }
+
+    #[test]
+    fn a_job_that_is_not_there_is_an_error_that_names_those_that_are() {
+        assert_eq!(asked("", None).unwrap()[0].stats.jobs.len(), 2);
+        let found = asked("run/val", None).unwrap();
+        assert_eq!(found[0].stats.jobs.iter().map(|job| &job.job).collect::<Vec<_>>(), ["run/val"]);
+        let error = asked("nosuch", None).unwrap_err().message;
+        assert_eq!(error, "there is no job `nosuch` (`--job`): the jobs are `run/train`, `run/val`");
+        assert!(asked("nosuch", Some(2.0)).unwrap().is_empty(), "it may come");
     }
 }

@@ -14,7 +14,7 @@ pub struct Config {
     pub memory: Option<u64>,
     /// The bytes that this machine, or the control group we run in, has.
     pub machine: u64,
-    /// How often a read that failed in passing is tried again.
+    /// Retries after a transient read error.
     pub retries: u32,
     /// How long a job whose last reader has gone is kept.
     pub linger: Duration,
@@ -73,11 +73,11 @@ pub struct JobGrant {
     /// Whether its plans are made from what one server alone knows, so that all ranks must be on its host: losses,
     /// residents, how fast storage is.
     pub one_host: bool,
-    /// What a user should know.
+    /// What a user should know; nothing for a client that joins.
     pub remarks: Vec<String>,
 }
 
-/// The least reserve: enough for batches in passing even when the cache itself is tiny.
+/// The least reserve: enough for batches under way even when the cache itself is tiny.
 const LEAST_RESERVE: u64 = 64 << 20;
 
 /// The memory beside `capacity` that holds what is only passing: the prefetch window, reads in flight,

@@ -13,10 +13,10 @@ use hotset_core::importance::cut;
 use hotset_core::policy::{NoDue, Policy, Verdict};
 use hotset_core::run::{self, Schedules, Step};
 use hotset_core::schedule::Schedule;
-use hotset_core::{Id, Result};
+use hotset_core::{Id, Remark, Result};
 
 use crate::beside::Beside;
-use crate::config::{JobGrant, JobRequest, OFF};
+use crate::config::{JobGrant, JobRequest};
 use crate::loader::Source;
 use crate::mind::Mind;
 use crate::pace::Pace;
@@ -84,6 +84,9 @@ pub(crate) struct Job {
     pub(crate) gathering: Gathering,
     /// What its strategy says of its last plan.
     pub(crate) notes: Vec<(&'static str, f64)>,
+    pub(crate) plan_remarks: Vec<Remark>,
+    /// Names of the warnings that were told.
+    pub(crate) told: BTreeSet<&'static str>,
     pub(crate) counters: BTreeMap<u64, Counters>,
     pub(crate) paces: BTreeMap<u64, Pace>,
     pub(crate) unplanned: Counters,
@@ -131,6 +134,8 @@ impl Job {
             planning: None,
             gathering: Gathering::default(),
             notes: Vec::new(),
+            plan_remarks: Vec::new(),
+            told: BTreeSet::new(),
             counters: BTreeMap::new(),
             paces: BTreeMap::new(),
             unplanned: Counters::default(),
@@ -248,6 +253,7 @@ impl Job {
         if let Some(old) = self.counters.remove(&epoch) {
             self.past.add(&old);
         }
+        self.paces.remove(&epoch);
     }
 
     /// The sum of everything counted so far.
@@ -255,20 +261,6 @@ impl Job {
         let mut total = self.past.clone();
         self.counters.values().chain([&self.unplanned]).for_each(|counters| total.add(counters));
         total
-    }
-
-    /// What a user should know of it now.
-    pub(crate) fn remarks(&self) -> Vec<String> {
-        let mut remarks = self.grant.remarks.clone();
-        let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
-        if self.source.is_none() && !told && self.policy.takes_packages() && self.mind.is_some() {
-            remarks.push(
-                "no packages, so the whole cache is for hard samples: `packages=` names a place".into(),
-            );
-        }
-        remarks.extend(self.press.as_ref().and_then(|press| press.failed()));
-        remarks.extend(self.beside_remark());
-        remarks
     }
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
@@ -16,8 +17,9 @@ use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
 use crate::job::Job;
 use crate::packer;
-use crate::press::{Place, Work};
+use crate::press::{Place, Press, Work};
 use crate::ready::{Ready, Terms};
+use crate::remarks::less_memory;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -86,6 +88,16 @@ impl Engine {
         }
     }
 
+    /// Ends every job, for a server whose last trainer is gone: packages that are not kept are removed when this returns.
+    pub fn end_jobs(&self) {
+        let mut state = self.shared.lock();
+        let serials: Vec<u64> = state.jobs.keys().copied().collect();
+        let sweeping: Vec<_> = serials.into_iter().filter_map(|serial| state.end_job(serial)).collect();
+        drop(state);
+        // A thread that panicked has ended the process.
+        sweeping.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
     /// Ends the jobs whose last client went longer ago than jobs linger. True if there were any.
     pub fn tidy(&self, now: Instant) -> bool {
         let mut state = self.shared.lock();
@@ -114,7 +126,8 @@ impl State {
             job.schedules.values_mut().for_each(Schedule::set_restored);
         }
         job.over = false;
-        Ok(Some(job.grant.clone()))
+        // The client that opened it was told, and a run is told once.
+        Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
     }
 
     /// What a job that asks for this would get now.
@@ -123,7 +136,11 @@ impl State {
         let book = &self.datasets[dataset as usize];
         let asked = request.cache.of(book.catalog.bytes());
         let granted = self.grant_memory(asked, book.catalog.bytes())?;
-        Ok(Terms { dataset, name: book.name.clone(), catalog: Arc::clone(&book.catalog), asked, granted })
+        let wanted = asked.min(book.catalog.bytes());
+        let memory = self.config.memory.filter(|_| granted < wanted);
+        let less = memory.map(|memory| less_memory(granted, wanted, memory, self.capacity()));
+        let (name, catalog) = (book.name.clone(), Arc::clone(&book.catalog));
+        Ok(Terms { dataset, name, catalog, asked, granted, less })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
@@ -154,18 +171,17 @@ impl State {
         (serial, unfinished)
     }
 
-    /// Ends a job: everything it keeps and everything it waits for is let go of.
-    pub(crate) fn end_job(&mut self, serial: u64) {
+    /// Ends a job: everything it keeps and everything it waits for is let go of. The thread that removes its packages,
+    /// where some must be.
+    pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let epochs: Vec<u64> =
             self.jobs.get(&serial).map_or(Vec::new(), |job| job.schedules.keys().copied().collect());
         for epoch in epochs {
             self.drop_schedule(serial, epoch);
         }
-        let Some(job) = self.jobs.remove(&serial) else { return };
+        let job = self.jobs.remove(&serial)?;
         self.names.remove(&job.request.job);
-        if let Some(press) = job.press {
-            press.end();
-        }
+        let sweeping = job.press.and_then(Press::end);
         let mut residents = Vec::new();
         job.policy.residents(&mut |id| residents.push(id));
         for id in residents {
@@ -174,6 +190,7 @@ impl State {
         tracing::info!(job = job.request.job, "job ended");
         self.fit_arena();
         self.drop_datasets();
+        sweeping
     }
 
     /// Forgets datasets that no client and no job uses and no bytes are left of.

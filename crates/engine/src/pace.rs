@@ -9,6 +9,15 @@ use std::time::{Duration, Instant};
 
 use hotset_core::sampling::Rates;
 
+/// How long an epoch took, from its first batch to its last.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Span {
+    /// All of it, in seconds.
+    pub seconds: f64,
+    /// What its mean reader waited for storage.
+    pub waited: f64,
+}
+
 /// One epoch's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -36,11 +45,16 @@ impl Pace {
         self.reading += took;
     }
 
-    /// The rates, if enough was seen to tell them.
-    pub(crate) fn rates(&self, concurrency: usize) -> Option<Rates> {
+    /// How long the epoch has taken so far, and for how much of that a reader waited for storage, in seconds.
+    pub(crate) fn span(&self) -> Option<Span> {
         let (first, last) = self.span?;
         let waited = self.waited.as_secs_f64() / self.readers.len().max(1) as f64;
-        let busy = last.saturating_duration_since(first).as_secs_f64();
+        Some(Span { seconds: last.saturating_duration_since(first).as_secs_f64(), waited })
+    }
+
+    /// The rates, if enough was seen to tell them.
+    pub(crate) fn rates(&self, concurrency: usize) -> Option<Rates> {
+        let Span { seconds: busy, waited } = self.span()?;
         let training = (busy - waited).max(busy / 1000.0);
         if self.reads == 0 || training <= 0.0 || self.reading.is_zero() {
             return None;
@@ -65,6 +79,8 @@ mod tests {
             pace.served(1 + second % 2, 100, Duration::from_millis(900), now);
             pace.read(20, Duration::from_secs(2));
         }
+        let span = pace.span().unwrap();
+        assert!((span.seconds - 9.9).abs() < 1e-9 && (span.waited - 4.5).abs() < 1e-9, "{span:?}");
         let rates = pace.rates(8).unwrap();
         assert!((rates.storage - 80.0).abs() < 1e-9, "{rates:?}");
         // 9.9 seconds of which two readers waited 4.5 each.

@@ -48,14 +48,14 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     };
     let made = planner.plan(epoch, world, &inputs, &sight);
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
-    let notes = planner.strategy().notes();
+    let (notes, plan_remarks) = (planner.strategy().notes(), planner.strategy().remarks());
     let work = Work::new(Some(&made.plan), made.packing, samples);
 
     let mut state = shared.lock();
     schedule.set_generation(state.next_serial());
     if let Some(job) = state.jobs.get_mut(&serial) {
         job.planning = None;
-        job.notes = notes;
+        (job.notes, job.plan_remarks) = (notes, plan_remarks);
         job.insert(epoch, schedule);
     }
     let dead = state.dead_packages(serial, planner.packages());

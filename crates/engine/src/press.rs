@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hotset_core::bits::Bits;
@@ -260,8 +261,8 @@ impl Press {
         self.bell.notify_all();
     }
 
-    /// The job has ended: nothing more is packed, and what is not kept is removed.
-    pub(crate) fn end(self: Arc<Self>) {
+    /// The job has ended: nothing more is packed, and what is not kept is removed, by the thread that is returned.
+    pub(crate) fn end(self: Arc<Self>) -> Option<JoinHandle<()>> {
         {
             let mut desk = self.desk();
             desk.clear();
@@ -269,16 +270,15 @@ impl Press {
         }
         self.bell.notify_all();
         if self.keep {
-            return;
+            return None;
         }
         let work = move || {
             if let Err(error) = self.shelf.drop_all() {
                 tracing::warn!(%error, "packages of a job that has ended stay behind");
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("hotset-sweep".into()).spawn(work) {
-            tracing::warn!(%error, "packages of a job that has ended stay behind");
-        }
+        let started = std::thread::Builder::new().name("hotset-sweep".into()).spawn(work);
+        started.map_err(|error| tracing::warn!(%error, "packages of a job that has ended stay behind")).ok()
     }
 }
 

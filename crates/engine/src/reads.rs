@@ -6,7 +6,7 @@
 //! one object, up to a mebibyte, are made in one request. Threads start when there is work and end after a while
 //! without any.
 //!
-//! A read that fails in passing is tried again after a pause that doubles up to two seconds and a half more, a number of
+//! A read that fails transiently is tried again after a pause that doubles up to two seconds and a half more, a number of
 //! times: nobody below tries anything again. What was to be read together and failed is then read one by one, each with a
 //! budget of its own. Whoever gives up waiting before hears the last cause.
 

@@ -92,6 +92,8 @@ pub(crate) struct Terms {
     pub(crate) asked: u64,
     /// The bytes it may keep.
     pub(crate) granted: u64,
+    /// What is said where those are fewer.
+    pub(crate) less: Option<String>,
 }
 
 impl Terms {
@@ -150,7 +152,7 @@ impl Ready {
             None => ((entry.build)(policy::Setup::new(granted, sizes, request.seed)), None),
         };
         let packs = planner.as_ref().is_some_and(run::Planner::packs);
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = terms.less.iter().cloned().collect();
         // Whoever did not ask for packages is told only if they would be of use.
         if let Some(place) = place
             && !packs

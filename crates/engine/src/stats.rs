@@ -1,9 +1,12 @@
 //! What an engine tells of itself.
 
+use std::collections::BTreeMap;
+
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
 
 use crate::engine::Engine;
+use crate::pace::Span;
 
 /// The server's side: memory, readers, reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,9 +44,9 @@ pub struct EngineStats {
 pub struct PackageStats {
     /// Where they were written; empty: they are runs in the dataset's own objects.
     pub place: String,
-    /// Those that hold somebody.
+    /// Those with live samples.
     pub packages: u64,
-    /// Samples in them that are no dead copies.
+    /// Live samples in them.
     pub samples: u64,
     /// The bytes that reading all of them would cost.
     pub bytes: u64,
@@ -84,6 +87,8 @@ pub struct JobStats {
     pub packages: Option<PackageStats>,
     /// Counters of its epochs.
     pub epochs: Vec<(u64, Counters)>,
+    /// How long its last epochs took.
+    pub spans: BTreeMap<u64, Span>,
     /// Counters of servings that no plan asked for.
     pub unplanned: Counters,
     /// Counters of all servings so far.
@@ -130,9 +135,10 @@ impl Engine {
                 resident_bytes: job.policy.used(),
                 regions: job.policy.regions(),
                 notes: job.notes.clone(),
-                remarks: job.remarks(),
+                remarks: job.remarks().into_iter().map(|remark| remark.text).collect(),
                 packages: job.package_stats(),
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
+                spans: job.paces.iter().filter_map(|(&epoch, pace)| Some((epoch, pace.span()?))).collect(),
                 unplanned: job.unplanned.clone(),
                 total: job.total(),
             }

@@ -68,6 +68,17 @@ pub(crate) fn check_epoch(epoch: u64) -> Result<()> {
 
 #[pymethods]
 impl Plan {
+    /// What the trainer should be told: pairs of a name, of which one warning comes a run, and a text.
+    #[getter]
+    fn warnings(&self) -> Vec<(String, String)> {
+        match &self.ids {
+            Ids::Shared(plan) => {
+                plan.warnings().iter().map(|each| (each.name.clone(), each.text.clone())).collect()
+            }
+            Ids::Own(_) => Vec::new(),
+        }
+    }
+
     /// The weights of slots `start..stop` in the loss, clipped to the plan; `None` where all are 1.
     fn weights<'py>(
         &self,

@@ -7,9 +7,12 @@ use std::os::fd::OwnedFd;
 use hotset_core::counters::Counters;
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Id, Result};
-use hotset_engine::{EngineStats, JobStats};
+use hotset_engine::{EngineStats, JobStats, Span};
 use hotset_wire::proto;
 use rustix::fs::{MemfdFlags, SealFlags};
+
+/// The share of an epoch below which waiting for storage is nothing to mend.
+const LITTLE: f64 = 0.05;
 
 /// A rank's ids in sealed memory, as 32-bit little-endian integers, and their weights if they differ from 1.
 pub(crate) fn plan_memory(plan: &Plan, rank: u32) -> Result<Vec<OwnedFd>> {
@@ -60,6 +63,14 @@ pub(crate) fn server_stats(stats: &EngineStats) -> proto::ServerStats {
 /// One job's figures.
 pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
     let samples = stats.samples;
+    let epochs = stats.epochs.iter().map(|(epoch, counters)| {
+        let Span { seconds, waited } = stats.spans.get(epoch).copied().unwrap_or_default();
+        proto::EpochStats { seconds, waited, ..epoch_stats(*epoch, counters, samples) }
+    });
+    // What is read ahead for an epoch is counted before anyone begins it.
+    let (epochs, ahead): (Vec<_>, Vec<_>) = epochs.partition(|epoch| epoch.planned > 0);
+    let mut remarks = stats.remarks;
+    remarks.extend(epochs.iter().rev().find(|epoch| is_whole(epoch)).and_then(not_the_bottleneck));
     proto::JobStats {
         job: stats.job,
         dataset: stats.dataset,
@@ -71,7 +82,8 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
         capacity: stats.capacity,
         resident_samples: stats.resident_samples,
         resident_bytes: stats.resident_bytes,
-        epochs: stats.epochs.iter().map(|(epoch, counters)| epoch_stats(*epoch, counters, samples)).collect(),
+        epochs,
+        ahead: ahead.into_iter().next(),
         unplanned: Some(epoch_stats(0, &stats.unplanned, samples)),
         total: Some(epoch_stats(0, &stats.total, samples)),
         regions: stats
@@ -84,7 +96,7 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
             })
             .collect(),
         notes: stats.notes.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect(),
-        remarks: stats.remarks,
+        remarks,
         packages: stats.packages.map(|packages| proto::PackageStats {
             place: packages.place,
             packages: packages.packages,
@@ -93,6 +105,26 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
             packing: packages.packing,
         }),
     }
+}
+
+/// Whether all that was planned was served, and is so recent that it is known how long it took.
+fn is_whole(epoch: &proto::EpochStats) -> bool {
+    epoch.served >= epoch.planned && epoch.seconds > 0.0
+}
+
+/// What is said of an epoch that hardly waited for storage.
+fn not_the_bottleneck(epoch: &proto::EpochStats) -> Option<String> {
+    let share = epoch.waited / epoch.seconds;
+    (share < LITTLE).then(|| {
+        format!(
+            "storage is not the bottleneck: in epoch {} a loader worker waited for it {:.1} s of {:.1} s ({:.0} %), and \
+             more cache would save no more than that",
+            epoch.epoch,
+            epoch.waited,
+            epoch.seconds,
+            100.0 * share
+        )
+    })
 }
 
 fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochStats {
@@ -137,5 +169,31 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
                 sum: waits.sum(),
             })
             .collect(),
+        seconds: 0.0,
+        waited: 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(served: u64, seconds: f64, waited: f64) -> proto::EpochStats {
+        proto::EpochStats { epoch: 3, planned: 100, served, seconds, waited, ..proto::EpochStats::default() }
+    }
+
+    #[test]
+    fn storage_that_is_hardly_waited_for_is_said_not_to_be_the_bottleneck() {
+        let said = not_the_bottleneck(&epoch(100, 40.0, 0.8)).unwrap();
+        assert!(said.starts_with("storage is not the bottleneck: in epoch 3"), "{said}");
+        assert!(said.contains("0.8 s of 40.0 s (2 %)"), "{said}");
+        assert_eq!(not_the_bottleneck(&epoch(100, 40.0, 2.0)), None, "a twentieth is worth mending");
+    }
+
+    #[test]
+    fn only_whole_epochs_say_something() {
+        assert!(is_whole(&epoch(100, 1.0, 0.0)));
+        assert!(!is_whole(&epoch(99, 1.0, 0.0)), "it is under way, or was left early");
+        assert!(!is_whole(&epoch(100, 0.0, 0.0)), "how long it took is forgotten");
     }
 }

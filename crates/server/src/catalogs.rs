@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, SessionId};
-use hotset_store::{Request, forget, open};
+use hotset_store::{Request, forget, open, open_again};
 use hotset_wire::proto::{DatasetOpened, OpenDataset};
 
 /// What the server remembers of its datasets beside the engine.
@@ -50,6 +50,8 @@ impl Catalogs {
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }
+        // A job that goes on after a restart has read from the store before.
+        let open = if asked.expect.is_empty() { open } else { open_again };
         let mut opened = open(&request, self.listings.as_deref(), progress)?;
         if !asked.select.is_empty() {
             opened = opened.select(&asked.select)?;

@@ -6,6 +6,7 @@
 
 mod answer;
 mod catalogs;
+mod leftovers;
 mod metrics;
 mod opening;
 mod options;

@@ -111,10 +111,8 @@ static METRICS: &[Metric] = &[
         notes.sort_by(|a, b| a.0.cmp(&b.0));
         notes
     }),
-    job("hotset_packages", Gauge, "packages that hold somebody", |j| packages(j, |p| p.packages)),
-    job("hotset_packages_samples", Gauge, "samples in them that are no dead copies", |j| {
-        packages(j, |p| p.samples)
-    }),
+    job("hotset_packages", Gauge, "packages with live samples", |j| packages(j, |p| p.packages)),
+    job("hotset_packages_samples", Gauge, "live samples in packages", |j| packages(j, |p| p.samples)),
     job("hotset_packages_bytes", Gauge, "bytes that reading all of them would cost", |j| {
         packages(j, |p| p.bytes)
     }),

@@ -9,6 +9,8 @@ use hotset_engine::{Engine, JobRequest, OFF, PACKAGE_BYTES, Packaging, Place};
 use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
+use crate::leftovers::Leftovers;
+
 /// The highest number that is taken for one that was counted up to: everything below it takes memory.
 const MOST_PACKAGES: u32 = 1 << 24;
 
@@ -19,6 +21,8 @@ pub(crate) struct Opening {
     pub(crate) lasting: bool,
     /// How to reach the place of its packages. May hold credentials: never written down.
     pub(crate) package_options: BTreeMap<String, String>,
+    /// Where packages are noted that must not outlive their job.
+    pub(crate) leftovers: Option<Arc<Leftovers>>,
 }
 
 impl Opening {
@@ -70,9 +74,20 @@ impl Opening {
                         "a package at `{place}` has a number above {MOST_PACKAGES}: remove it, or choose another place"
                     ))
                 })?;
+                if let Some(leftovers) = &self.leftovers {
+                    leftovers.sweep(shelf.place(), &self.package_options, &self.request.job);
+                    if !self.lasting {
+                        leftovers.note(&self.request.job, &self.request.dataset, shelf.place());
+                    }
+                }
                 Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: self.lasting })
             });
         Ok(opened.map_or_else(|error| Place::Unusable(error.message), Place::Shelf))
+    }
+
+    /// With packages noted, and those swept that other servers left.
+    pub(crate) fn sweeping(self, leftovers: Option<Arc<Leftovers>>) -> Self {
+        Self { leftovers, ..self }
     }
 
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {
@@ -92,6 +107,7 @@ impl Opening {
             packages: some(asked.packages),
             package_bytes: if asked.package_bytes == 0 { PACKAGE_BYTES } else { asked.package_bytes },
         };
-        Ok(Self { request, lasting: asked.lasting, package_options: asked.package_options })
+        let package_options = asked.package_options;
+        Ok(Self { request, lasting: asked.lasting, package_options, leftovers: None })
     }
 }

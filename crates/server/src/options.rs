@@ -16,7 +16,7 @@ pub struct Options {
     pub memory: Option<u64>,
     /// Reads in flight at a time.
     pub concurrency: usize,
-    /// How often a read that failed in passing is tried again.
+    /// Retries after a transient read error.
     pub retries: u32,
     /// How long a job stays whose last process has gone.
     pub linger: Duration,

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::catalogs::Catalogs;
+use crate::leftovers::Leftovers;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::scrape;
@@ -31,6 +32,7 @@ pub(crate) struct Host {
     pub(crate) engine: Engine,
     pub(crate) catalogs: Catalogs,
     pub(crate) states: States,
+    pub(crate) leftovers: Option<Arc<Leftovers>>,
     pub(crate) recorder: Recorder,
     pub(crate) watch: Watch,
     /// Whether it works for the processes it watches alone.
@@ -75,6 +77,7 @@ impl Server {
             engine: Engine::new(config),
             catalogs: Catalogs::new(options.listings.clone()),
             states: States::new(options.state.clone()),
+            leftovers: options.state.as_deref().map(|directory| Arc::new(Leftovers::new(directory))),
             recorder: Recorder::new(options.record.clone())?,
             watch: Watch::default(),
             private: options.embedded,
@@ -116,6 +119,7 @@ impl Server {
             if self.options.embedded && self.host.watch.over(&mut alone) {
                 tracing::info!("the last training process has ended");
                 self.host.states.tidy(&self.host.engine, true);
+                self.host.engine.end_jobs();
                 break;
             }
             if !self.socket.is_ours() {

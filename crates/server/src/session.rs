@@ -151,7 +151,7 @@ fn answer(
         request::Kind::PutState(asked) => {
             if put.len() + asked.part.len() > MOST_STATE {
                 put.clear();
-                return Err(Error::invalid("a state of that many bytes is none").into());
+                return Err(Error::invalid(format!("the state is larger than {MOST_STATE} bytes")).into());
             }
             put.extend(asked.part);
             response::Kind::Noted(proto::Noted {})
@@ -171,7 +171,12 @@ fn answer(
         request::Kind::OpenJob(asked) => {
             let state = std::mem::take(put);
             let state = asked.restore.then_some(state.as_slice());
-            let grant = host.states.open(engine, session, Opening::new(asked)?, state)?;
+            let grant = host.states.open(
+                engine,
+                session,
+                Opening::new(asked)?.sweeping(host.leftovers.clone()),
+                state,
+            )?;
             response::Kind::JobOpened(proto::JobOpened {
                 strategy: grant.strategy,
                 policy: grant.policy,
@@ -251,7 +256,16 @@ fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::Beg
     let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
     host.states.begun(&host.engine, &asked.job, asked.epoch);
     let memory = answer::plan_memory(&plan, asked.rank)?;
-    let begun = proto::EpochBegun { length: plan.rank_len() as u64, weighted: memory.len() > 1 };
+    // Each warning is told once, to the rank that speaks for the run.
+    let untold = if asked.rank == 0 && !asked.join { host.engine.untold(&asked.job)? } else { Vec::new() };
+    let begun = proto::EpochBegun {
+        length: plan.rank_len() as u64,
+        weighted: memory.len() > 1,
+        warnings: untold
+            .into_iter()
+            .map(|remark| proto::Warning { name: remark.name.to_owned(), text: remark.text })
+            .collect(),
+    };
     let message = Response { kind: Some(response::Kind::EpochBegun(begun)) };
     let deadline = Some(Instant::now() + PATIENCE);
     let descriptors: Vec<_> = memory.iter().map(AsFd::as_fd).collect();

@@ -35,5 +35,5 @@ mod throttle;
 pub use catalog::Catalog;
 pub use contained::panic_is_contained;
 pub use layout::Layout;
-pub use open::{Opened, Request, forget, open};
+pub use open::{Opened, Request, forget, open, open_again};
 pub use store::{Location, Look, ReadError, Store, UNKNOWN};

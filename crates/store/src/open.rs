@@ -70,7 +70,25 @@ impl Opened {
 /// Opens a dataset. Listings are kept in the directory `listings`, if there is one; `progress` hears now and
 /// then how many samples were found.
 pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
-    let options = Options::parse(&request.storage_options)?;
+    open_with(request, listings, progress, Options::parse(&request.storage_options)?)
+}
+
+/// Opens a dataset again whose store has answered before: if it is away now, it is waited for.
+pub fn open_again(
+    request: &Request,
+    listings: Option<&Path>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Opened> {
+    let options = Options { known: true, ..Options::parse(&request.storage_options)? };
+    open_with(request, listings, progress, options)
+}
+
+fn open_with(
+    request: &Request,
+    listings: Option<&Path>,
+    progress: &mut dyn FnMut(u64),
+    options: Options,
+) -> Result<Opened> {
     let prepared = Prepared::new(request, &options)?;
     let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
     let (catalog, cached) = match &prepared {

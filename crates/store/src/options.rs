@@ -37,11 +37,13 @@ pub(crate) struct Options {
     pub(crate) max_age: Duration,
     /// Those of the client of an object store.
     pub(crate) client: BTreeMap<String, String>,
+    /// Whether the store has answered before; no option of a user's.
+    pub(crate) known: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { throttle: None, fault: None, max_age: MAX_AGE, client: BTreeMap::new() }
+        Self { throttle: None, fault: None, max_age: MAX_AGE, client: BTreeMap::new(), known: false }
     }
 }
 

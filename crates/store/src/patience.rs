@@ -16,6 +16,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// From the first failure on: outlasts a store that is away for a minute, and bounds the wait for one that takes
 /// requests and never answers.
 const LONGEST: Duration = Duration::from_secs(120);
+/// A store that cannot be reached and never was has a wrong address more often than a bad minute: so many attempts are
+/// made at it, within about a second, or as many as this time allows.
+const FIRST_ATTEMPTS: u32 = 6;
+const FIRST_LONGEST: Duration = Duration::from_secs(4);
 /// After so many failures, some seconds, a person who waits is told what for.
 const TOLD: u32 = 8;
 
@@ -25,11 +29,13 @@ pub(crate) struct Patience {
     left: u32,
     pause: Duration,
     failing_since: Option<Instant>,
+    /// Whether the store has answered before.
+    reached: bool,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { left: ATTEMPTS, pause: PAUSE, failing_since: None }
+        Self { left: ATTEMPTS, pause: PAUSE, failing_since: None, reached: true }
     }
 }
 
@@ -49,6 +55,21 @@ impl Patience {
         Some(pause)
     }
 
+    /// With a store that has answered before, or not yet.
+    pub(crate) fn with(reached: bool) -> Self {
+        Self { reached, ..Self::default() }
+    }
+
+    /// As [`Self::pause`]; `None` sooner for a store that cannot be reached and never was.
+    pub(crate) fn pause_after(&mut self, error: &ReadError) -> Option<Duration> {
+        let pause = self.pause(error);
+        let unreachable = matches!(error, ReadError::Unreachable(_));
+        let long = self.failing_since.is_some_and(|since| since.elapsed() > FIRST_LONGEST);
+        let hopeless = unreachable && !self.reached && (ATTEMPTS - self.left >= FIRST_ATTEMPTS || long);
+        self.reached |= !unreachable;
+        pause.filter(|_| !hopeless)
+    }
+
     /// After a success that brought things on: failures before it no longer count.
     pub(crate) fn restore(&mut self) {
         if self.left < ATTEMPTS {
@@ -57,14 +78,14 @@ impl Patience {
     }
 }
 
-/// What `attempt` comes to, tried again while it fails in passing.
+/// What `attempt` comes to, tried again while it fails transiently.
 pub(crate) fn repeated<T>(
+    mut patience: Patience,
     mut attempt: impl FnMut() -> std::result::Result<T, ReadError>,
 ) -> std::result::Result<T, ReadError> {
-    let mut patience = Patience::default();
     loop {
         match attempt() {
-            Err(error) if error.retriable() => match patience.pause(&error) {
+            Err(error) if error.retriable() => match patience.pause_after(&error) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(error),
             },
@@ -78,7 +99,7 @@ pub(crate) fn patiently<T>(
     key: &str,
     attempt: impl FnMut() -> std::result::Result<T, ReadError>,
 ) -> Result<T> {
-    repeated(attempt).map_err(|error| named(key, error))
+    repeated(Patience::default(), attempt).map_err(|error| named(key, error))
 }
 
 /// An error with the object it is about.
@@ -103,6 +124,19 @@ mod tests {
         let error = patiently("a.tar", || Err::<(), _>(ReadError::Denied)).unwrap_err();
         assert_eq!(error.kind, Kind::Invalid);
         assert!(error.message.starts_with("`a.tar`: "));
+    }
+
+    #[test]
+    fn a_store_that_never_answered_is_given_up_soon_and_one_that_did_is_waited_for() {
+        let away = ReadError::Unreachable("http://a:9 does not answer".into());
+        let attempts = |mut patience: Patience, first: &ReadError| {
+            1 + usize::from(patience.pause_after(first).is_some())
+                + std::iter::from_fn(|| patience.pause_after(&away)).count()
+        };
+        assert_eq!(attempts(Patience::with(false), &away), FIRST_ATTEMPTS as usize);
+        assert_eq!(attempts(Patience::with(true), &away), ATTEMPTS as usize);
+        let busy = ReadError::Busy("503".into());
+        assert_eq!(attempts(Patience::with(false), &busy), ATTEMPTS as usize, "it answered");
     }
 
     #[test]

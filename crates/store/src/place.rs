@@ -30,7 +30,10 @@ impl Place {
         let path = path(written)?;
         let canonical = path.canonicalize().map_err(|error| refuse(&path, &error))?;
         if !canonical.is_dir() {
-            return Err(Error::invalid(format!("`{written}` is not a directory")));
+            return Err(Error::invalid(format!(
+                "`{written}` is not a directory; tar files are opened with `hotset.Shards`, tables of files with \
+                 `hotset.Manifest`"
+            )));
         }
         canonical.into_os_string().into_string().map(Self::Directory).map_err(|name| {
             Error::invalid(format!("the name of the directory `{}` is not UTF-8", name.to_string_lossy()))

@@ -1,6 +1,7 @@
 //! A place that can be listed and read, wherever it is.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use hotset_core::Result;
@@ -31,7 +32,11 @@ impl Reach {
                 let files = Files::open(root).map_err(|error| refuse(root, &error))?;
                 Ok(Self::Directory(files, root.to_owned()))
             }
-            Place::Remote(address) => Remote::open(address.clone(), &options.client).map(Self::Remote),
+            Place::Remote(address) => {
+                let remote = Remote::open(address.clone(), &options.client)?;
+                remote.reached.store(options.known, Ordering::Relaxed);
+                Ok(Self::Remote(remote))
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! carries the version of the bytes that follow, so one answer is one version: it is compared with what was
 //! listed before the first byte is taken, and nothing is ever put together from two answers. (Sending the listed
 //! ETag along would say the same; a catalog keeps 32 bits of it, not all.) The length is compared as well, and
-//! an answer that ends early is a failure in passing.
+//! an answer that ends early is a transient failure.
 //!
 //! No read is tried again here: the engine does that, with one budget for everything. What is asked while a
 //! dataset is opened is tried again by whoever asks (see `patience`); the client itself never does. Reads that lie side
@@ -19,6 +19,7 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use hotset_core::Result;
@@ -27,7 +28,7 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use tokio::runtime::Runtime;
 
 use crate::contained::contained;
-use crate::patience::repeated;
+use crate::patience::{Patience, repeated};
 use crate::runtime::runtime;
 use crate::store::{Location, Look, Objects, ReadError, Store};
 use connect::connect;
@@ -45,6 +46,8 @@ pub(crate) struct Remote {
     /// Tells a failure at once.
     pub(crate) client: Arc<dyn ObjectStore>,
     pub(crate) runtime: Arc<Runtime>,
+    /// Whether the store has answered before.
+    pub(crate) reached: AtomicBool,
 }
 
 impl Remote {
@@ -54,7 +57,13 @@ impl Remote {
         let runtime = runtime()?;
         let _entered = runtime.enter();
         let client = connect(&address, options)?;
-        Ok(Self { address, options: options.clone(), client, runtime: Arc::clone(&runtime) })
+        let (options, runtime) = (options.clone(), Arc::clone(&runtime));
+        Ok(Self { address, options, client, runtime, reached: AtomicBool::new(false) })
+    }
+
+    /// How long a question at the store is repeated.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::with(self.reached.load(Ordering::Relaxed))
     }
 
     pub(crate) fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
@@ -124,11 +133,12 @@ impl Objects for Remote {
     fn look(&self, key: &str) -> std::result::Result<Look, ReadError> {
         let path = self.path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let meta = repeated(|| {
+        let meta = repeated(self.patience(), || {
             let answer = self.wait(self.client.get_opts(&path, options.clone()));
             let answer = answer.ok_or_else(|| ReadError::Refused(GAVE_UP.into()))?;
             answer.map(|answer| answer.meta).map_err(|failure| tell(&failure))
         })?;
+        self.reached.store(true, Ordering::Relaxed);
         Ok(Look { size: meta.size, version: version::version(&meta) })
     }
 }

@@ -27,6 +27,10 @@ use crate::store::{Look, Objects, ReadError};
 use member::Found;
 use plan::Plan;
 
+/// What compressed shards end with.
+const COMPRESSED: [&str; 8] =
+    [".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
+
 /// Shards that are found and not indexed yet.
 pub(crate) struct Shards {
     place: String,
@@ -40,6 +44,7 @@ pub(crate) struct Shards {
 impl Shards {
     /// Finds the shards that `written` names: a tar file, a pattern of names, or a place that holds some.
     pub(crate) fn find(written: &str, parts: &[String], label: &str, options: &Options) -> Result<Self> {
+        check_name(written)?;
         let (root, names) = match cut(written) {
             Some((root, pattern)) => (root, Some(braces::expand(pattern)?)),
             None => (written, None),
@@ -105,6 +110,25 @@ impl Shards {
         }
         Ok(Listing { catalog, origin: Origin { objects: self.objects.clone(), ..Origin::default() } })
     }
+}
+
+/// Refuses names that other readers of shards take and this one does not, with what to write.
+fn check_name(written: &str) -> Result<()> {
+    let name = written.to_lowercase();
+    if let Some(ending) = COMPRESSED.iter().find(|ending| name.ends_with(**ending)) {
+        return Err(Error::invalid(format!(
+            "`{written}` is compressed (`{ending}`), and single samples cannot be read from inside it: unpack it, and \
+             give the plain `.tar`"
+        )));
+    }
+    let joined: Vec<&str> = name.split("::").collect();
+    if joined.len() > 1 && joined.iter().all(|each| each.ends_with(".tar")) {
+        return Err(Error::invalid(format!(
+            "`{written}` joins shards by `::`; name them with one pattern like `train-{{000..099}}.tar` or \
+             `{{a,b}}.tar`, or name the directory or prefix they lie in"
+        )));
+    }
+    Ok(())
 }
 
 /// A pattern or a tar file, cut into the place it lies in and its name there; `None` for a place.

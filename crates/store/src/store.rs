@@ -95,12 +95,15 @@ pub enum ReadError {
     /// The store did not answer as it should, for this cause. Another attempt may succeed.
     #[error("the store failed: {0}")]
     Transient(String),
+    /// No connection can be made, for this cause, which names the host. Another attempt may succeed.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
 }
 
 impl ReadError {
     /// Whether another attempt may succeed.
     pub fn retriable(&self) -> bool {
-        matches!(self, Self::Transient(_) | Self::Busy(_))
+        matches!(self, Self::Transient(_) | Self::Busy(_) | Self::Unreachable(_))
     }
 }
 
@@ -114,7 +117,9 @@ impl From<ReadError> for Error {
                 Self::changed(format!("{error}; open the dataset again to list it anew"))
             }
             ReadError::Denied | ReadError::Refused(_) => Self::invalid(error.to_string()),
-            ReadError::Transient(_) | ReadError::Busy(_) => Self::unavailable(error.to_string()),
+            ReadError::Transient(_) | ReadError::Busy(_) | ReadError::Unreachable(_) => {
+                Self::unavailable(error.to_string())
+            }
         }
     }
 }
@@ -136,6 +141,7 @@ mod tests {
             (ReadError::Refused("403".into()), Kind::Invalid, false),
             (ReadError::Busy("429".into()), Kind::Unavailable, true),
             (ReadError::Transient("reset".into()), Kind::Unavailable, true),
+            (ReadError::Unreachable("http://a:9 does not answer".into()), Kind::Unavailable, true),
         ] {
             assert_eq!(error.retriable(), retriable);
             let told = Error::from(error);

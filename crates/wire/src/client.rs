@@ -135,7 +135,8 @@ impl Client {
             &mut |_| Ok(()),
             |answer, descriptors, _| match answer {
                 Answer::EpochBegun(begun) => Some(match descriptors.split_first() {
-                    Some((ids, weights)) => Plan::new(ids, weights.first(), begun.length),
+                    Some((ids, weights)) => Plan::new(ids, weights.first(), begun.length)
+                        .map(|plan| plan.with_warnings(begun.warnings)),
                     None => Err(Error::internal("a plan came without its memory")),
                 }),
                 _ => None,

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use hotset_core::{Error, Id, Result};
 
 use crate::mapping::Mapping;
+use crate::proto::Warning;
 
 /// The bytes of one id.
 const WIDTH: u64 = 4;
@@ -17,6 +18,7 @@ pub struct Plan {
     mapping: Mapping,
     weights: Option<Mapping>,
     length: u64,
+    warnings: Vec<Warning>,
 }
 
 impl Plan {
@@ -26,7 +28,16 @@ impl Plan {
             Error::internal(format!("a plan of `{length}` ids is longer than any memory can hold"))
         })?;
         let weights = weights.map(|weights| Mapping::new(weights, bytes)).transpose()?;
-        Ok(Self { mapping: Mapping::new(ids, bytes)?, weights, length })
+        Ok(Self { mapping: Mapping::new(ids, bytes)?, weights, length, warnings: Vec::new() })
+    }
+
+    pub(crate) fn with_warnings(self, warnings: Vec<Warning>) -> Self {
+        Self { warnings, ..self }
+    }
+
+    /// What the trainer should be told.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// The weights of slots `start..stop`, clipped to the plan; `None` where all are 1.

@@ -346,9 +346,9 @@ fn an_epoch_is_read_from_sealed_memory() {
         actor.next();
         let bytes: Vec<u8> = (0..1000u32).flat_map(|id| (id * 3).to_le_bytes()).collect();
         let memory = memory(&bytes, rustix::fs::SealFlags::SHRINK);
-        actor.say_with(EpochBegun { length: 1000, weighted: false }, &[&memory]);
+        actor.say_with(EpochBegun { length: 1000, ..EpochBegun::default() }, &[&memory]);
         actor.next();
-        actor.say(EpochBegun { length: 1, weighted: false });
+        actor.say(EpochBegun { length: 1, ..EpochBegun::default() });
     });
     let client = stage.client();
     let plan = client.begin_epoch(proto::BeginEpoch::default(), WAIT, &mut idle()).unwrap();

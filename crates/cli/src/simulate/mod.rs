@@ -217,7 +217,9 @@ impl Simulate {
         };
         let mut jobs = Vec::new();
         for cache in split(&self.cache) {
-            let amount: Amount = cache.parse()?;
+            let amount: Amount = cache
+                .parse()
+                .map_err(|error: Error| Error::invalid(format!("`cache`: {}", error.message)))?;
             for pair in &pairs {
                 for seed in self.seed..self.seed.saturating_add(u64::from(self.seeds)) {
                     jobs.push(replay::Job::new(pair, cache.trim(), amount, seed)?);

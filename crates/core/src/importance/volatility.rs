@@ -52,6 +52,8 @@ impl Moments {
 pub struct Volatility {
     moments: Vec<Moments>,
     last: Vec<Id>,
+    /// The share of its ids that the last S shared with the one before, where both are known.
+    overlap: Option<f64>,
     frozen: Option<Arc<[Id]>>,
 }
 
@@ -94,11 +96,18 @@ impl Volatility {
         }
         set.sort_unstable();
         let shared = set.iter().filter(|id| self.last.binary_search(id).is_ok()).count();
-        let stable = !self.last.is_empty() && shared as f64 / set.len().max(1) as f64 > OVERLAP;
+        self.overlap = (!self.last.is_empty()).then(|| shared as f64 / set.len().max(1) as f64);
+        let stable = self.overlap.is_some_and(|overlap| overlap > OVERLAP);
         self.last = set;
         if stable {
             self.freeze();
         }
+    }
+
+    /// The share of its ids that the last S shared with the one before, where both are known: not in the first two
+    /// epochs, nor in the first after a restart.
+    pub fn overlap(&self) -> Option<f64> {
+        self.overlap
     }
 
     /// Freezes S as it is, because the warm-up has lasted long enough.
@@ -174,6 +183,7 @@ mod tests {
     #[test]
     fn the_set_is_frozen_when_it_repeats() {
         assert!(after(2).frozen().is_none());
+        assert_eq!((after(1).overlap(), after(2).overlap()), (None, Some(0.5)));
         let stable = after(3);
         assert_eq!(stable.frozen().map(|set| set.to_vec()), Some(vec![0, 5]));
     }

@@ -139,7 +139,7 @@ impl Packages {
         self.living().map(|package| self.bytes(package)).max().unwrap_or(0)
     }
 
-    /// The packages that still hold somebody.
+    /// The packages with live samples.
     pub fn living(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..)
             .zip(&self.packages)

@@ -1,8 +1,7 @@
 //! `carousel`, the window of the strategy of that name.
 //!
-//! Whoever is asked for boards while there is room, and leaves when the plan says so: the strategy knows the
-//! window to the sample, so there is nothing to decide. With another strategy, whose plans let nobody leave,
-//! it is `minio`.
+//! A sample is admitted while there is room, and evicted when the plan says so: the strategy knows the window to the
+//! sample, so there is nothing to decide. With another strategy, whose plans evict nothing, it is `minio`.
 
 use super::kept::{Kept, Order};
 use super::{Due, Entry, Setup};

@@ -1,6 +1,6 @@
 //! `impact`, the cache of ImPACT (TC 2025, III-C): `icache` with a static buffer for re-evaluated samples.
 //!
-//! Until the set S of samples with restless ranks is known, the cache is static, as `minio`'s. Then the ids of
+//! Until the set S of samples whose ranks change most is known, the cache is static, as `minio`'s. Then the ids of
 //! S are kept in a buffer inside the capacity, so that they can be re-evaluated before every epoch without a
 //! read; they are in neither region. All else is `icache`.
 //!

@@ -1,8 +1,8 @@
 //! A cache of one region: who is resident, their bytes, and the order in which they leave.
 //!
-//! Every such policy is an [`Order`] and nothing else. Here is what they share: a resident is served; whoever
-//! is larger than the capacity is bypassed; for anybody else residents give way, one after the other, until
-//! there is room, or all stay if one of them does not.
+//! Every such policy is an [`Order`] and nothing else. Here is what they share: a resident is served; a sample that
+//! is larger than the capacity is bypassed; otherwise residents are evicted one by one until it fits. If the order
+//! refuses a victim, all evictions are undone and the sample is bypassed.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Everybody is admitted, and the resident whose last mini-batch had the lowest mean loss leaves for it; one
 //! that was never scored stays, and among equal scores the lowest id leaves. An ablation of `app`: coarse
-//! scores, and no ghost table that would keep newcomers out.
+//! scores, and no ghost table that would keep new samples out.
 
 use super::Entry;
 use super::priority::Priority;

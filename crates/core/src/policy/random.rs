@@ -1,6 +1,6 @@
-//! `random`, anybody leaves: the plainest of caches, and a fair floor for the others.
+//! `random`, evicts at random: the plainest of caches, and a fair floor for the others.
 //!
-//! Whoever is asked for is admitted, and residents drawn from the seed leave for it.
+//! Every sample that is asked for is admitted, and residents drawn from the seed are evicted for it.
 //!
 //! Capacity is bytes; a sample larger than the capacity is bypassed.
 
@@ -11,7 +11,7 @@ use crate::{Id, Rng};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "random",
-    summary: "evicts anybody",
+    summary: "evicts a random resident",
     bounded: true,
     offline: false,
     parameters: &[],

@@ -1,6 +1,6 @@
 //! `hybrid`, importance from history and from the current model (ImPACT III-B).
 //!
-//! Warm-up epochs are full, until the set S of samples with the most restless ranks, as many as fit a quarter
+//! Warm-up epochs are full, until the set S of samples whose ranks change most, as many as fit a quarter
 //! of the cache (`s_share`), shares more than 80 % of its ids with that of the epoch before, or `warmup_max`
 //! epochs are over. Then S is frozen. Before each later epoch S is re-evaluated with the current model, from a
 //! static buffer where the policy has one (`impact`). A loss of evaluation is not on the scale of a loss of
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use super::selection::{FRACTION, SUBSTITUTE, Selection};
 use super::{Draw, Drawn, Entry, FULL_LAST, Reevaluation, Setup, Strategy, foreign};
-use crate::importance::{Table, Volatility};
+use crate::importance::{OVERLAP, Table, Volatility};
 use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
-use crate::{Id, Result};
+use crate::{Id, Remark, Result};
 
 const PARAMETERS: &[Parameter] = &[
     FRACTION,
@@ -39,7 +39,7 @@ const PARAMETERS: &[Parameter] = &[
 
 pub(super) const ENTRY: Entry = Entry {
     name: "hybrid",
-    summary: "as `iis`, with the samples of restless ranks re-evaluated before each epoch (ImPACT)",
+    summary: "as `iis`, with the samples whose ranks change most re-evaluated before each epoch (ImPACT)",
     policy: "impact",
     parameters: PARAMETERS,
     build: |setup| Box::new(Hybrid::new(setup)),
@@ -50,12 +50,14 @@ struct Hybrid {
     volatility: Volatility,
     /// Samples whose losses under the current model the last plan was made with.
     reevaluated: usize,
+    /// The epoch of the last plan, while it warms up.
+    warming: Option<u64>,
 }
 
 impl Hybrid {
     fn new(setup: Setup) -> Self {
         let volatility = Volatility::new(setup.samples);
-        Self { selection: Selection::new(setup, PARAMETERS), volatility, reevaluated: 0 }
+        Self { selection: Selection::new(setup, PARAMETERS), volatility, reevaluated: 0, warming: None }
     }
 
     fn setup(&self) -> &Setup {
@@ -89,6 +91,7 @@ impl Strategy for Hybrid {
         let mut values = self.selection.values(draw);
         let warm = self.volatility.frozen().is_none();
         self.reevaluated = 0;
+        self.warming = warm.then_some(draw.epoch);
         if !warm && let Some(reevaluated) = draw.reevaluated {
             self.reevaluated = reevaluated.len();
             reorder(&mut values, reevaluated);
@@ -138,6 +141,25 @@ impl Strategy for Hybrid {
         frozen.into_iter().chain([("reevaluated", self.reevaluated as f64)]).collect()
     }
 
+    fn remarks(&self) -> Vec<Remark> {
+        let Some(epoch) = self.warming else { return Vec::new() };
+        let most = self.setup().values.whole("warmup_max");
+        let needed = (100.0 * OVERLAP).round();
+        let stable = self.volatility.overlap().map_or_else(String::new, |overlap| {
+            format!(
+                " or until its set S is stable: {:.0} % of S stayed, more than {needed} % must",
+                100.0 * overlap
+            )
+        });
+        let text = format!(
+            "`hybrid` warms up: epoch {epoch} is a full one, as with `uniform`. Warm-up epoch {} of at most {most} \
+             (`warmup_max`){stable}",
+            epoch + 1
+        );
+        // The first epoch of every strategy is a full one.
+        vec![if epoch == 0 { Remark::note("warmup", text) } else { Remark::warning("warmup", text) }]
+    }
+
     fn save(&self) -> Vec<u8> {
         let mut out = Writer::new(self.setup().samples);
         self.volatility.save(&mut out);
@@ -152,6 +174,7 @@ impl Strategy for Hybrid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::importance::Report;
 
     #[test]
     fn new_losses_reorder_old_values_and_leave_the_others_alone() {
@@ -172,6 +195,34 @@ mod tests {
             hybrid.close(epoch, &Table::new(100));
         }
         assert!(matches!(hybrid.reevaluates(4), Reevaluation::Set(set) if set.len() == 10));
+    }
+
+    #[test]
+    fn a_warm_up_says_how_far_it_is_and_warns_from_the_second_epoch_on() {
+        let mut setup = Setup { capacity: 40, ..Setup::new(100, 0) };
+        setup.values = ENTRY.values([("warmup_max", "3")]).unwrap();
+        let mut hybrid = Hybrid::new(setup);
+        let mut said = Vec::new();
+        for epoch in 0..4 {
+            hybrid.draw(&Draw { epoch, world: 1, ..Draw::default() });
+            said.push(hybrid.remarks());
+            let mut table = Table::new(100);
+            let loss = |id: Id| crate::Rng::new(id.into(), epoch, "loss").unit() as f32;
+            for id in 0..100 {
+                let report = Report { id, value: loss(id), epoch: epoch as u32, step: 0, late: false };
+                table.apply(&[report]);
+            }
+            hybrid.close(epoch, &table);
+        }
+        assert!(said[..3].iter().all(|remarks| remarks.len() == 1 && remarks[0].name == "warmup"));
+        assert_eq!(said[..3].iter().map(|remarks| remarks[0].warns).collect::<Vec<_>>(), [false, true, true]);
+        assert!(
+            said[1][0]
+                .text
+                .contains("epoch 1 is a full one, as with `uniform`. Warm-up epoch 2 of at most 3")
+        );
+        assert!(said[2][0].text.contains("% of S stayed, more than 80 % must"), "{}", said[2][0].text);
+        assert_eq!(said[3], [], "S is frozen");
     }
 
     #[test]

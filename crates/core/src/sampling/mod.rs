@@ -36,7 +36,7 @@ use crate::importance::{Score, Table};
 use crate::packages::Packages;
 use crate::policy::{Place, Policy, Sizes};
 use crate::settings::{Domain, Parameter, Values};
-use crate::{Error, Id, Result};
+use crate::{Error, Id, Remark, Result};
 
 /// Every strategy, by name.
 pub static REGISTRY: &[Entry] = &[
@@ -254,6 +254,10 @@ pub trait Strategy: Send {
     }
     /// What a user wants to know of the last plan, by name.
     fn notes(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+    /// What a user should know of the last plan, and of what it lacked.
+    fn remarks(&self) -> Vec<Remark> {
         Vec::new()
     }
     /// `epoch` is over and all its reports are in, late ones too. Called before the next plan, once.

@@ -3,10 +3,7 @@
 //! The permutation comes from the seed and the epoch alone. Ids that the plan before left out move to the
 //! front, out of their drawn places, so that nobody is served twice and everybody within two epochs.
 //!
-//! A job that resumes does not know what the plan before left out, and must not draw all earlier epochs to
-//! find out. A plan leaves out the last k = n mod world of its draw, which lie among the last 2k of its
-//! permutation since at most k moved away, and [`Rng::shuffled_tail`] gives those in O(k). Whether the epoch
-//! before mattered at all is seldom: the walk back ends at the first epoch whose last k it cannot have touched.
+//! A job that resumes works out from the seed alone what the plan before left out.
 
 use super::{Draw, Drawn, Entry, Setup, Strategy};
 use crate::{Id, Rng};
@@ -34,6 +31,10 @@ impl Uniform {
     }
 
     /// What the plan of `epoch` left out, when every plan up to it was cut over `world` without padding.
+    ///
+    /// A plan leaves out the last k = n mod world of its draw, which lie among the last 2k of its permutation since at
+    /// most k moved away, and [`Rng::shuffled_tail`] gives those in O(k). Earlier epochs rarely matter: the walk stops
+    /// at the first one whose last k ids cannot overlap.
     fn left_out(&self, epoch: u64, world: u32) -> Vec<Id> {
         let left = self.samples % world.max(1);
         if left == 0 {

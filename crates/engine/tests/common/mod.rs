@@ -33,7 +33,7 @@ pub struct Memory {
     pub reads: AtomicU64,
     in_flight: AtomicUsize,
     pub most_in_flight: AtomicUsize,
-    /// One read in so many fails in passing; 0 for none.
+    /// One read in so many fails transiently; 0 for none.
     pub fail_every: AtomicU64,
     /// Ids that are gone.
     pub vanished: Mutex<Vec<u64>>,

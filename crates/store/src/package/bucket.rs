@@ -1,7 +1,7 @@
 //! Packages in an object store.
 //!
 //! A PUT takes an object whole or not at all, so there is nothing to leave behind. Whatever is not a read of a package
-//! is tried again here while it fails in passing.
+//! is tried again here while it fails transiently.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -79,7 +79,7 @@ impl Bucket {
     }
 }
 
-/// What `attempt` comes to, tried again while it fails in passing.
+/// What `attempt` comes to, tried again while it fails transiently.
 fn insistently<T>(
     mut attempt: impl FnMut() -> std::result::Result<T, Refusal>,
 ) -> std::result::Result<T, Refusal> {

@@ -2,7 +2,7 @@
 //!
 //! A shelf is one owner's part of a place. It knows the length of every package it has written or scanned, so that a
 //! read is one request into a buffer of the right size. Reads make one attempt, as reads of samples do, and whoever
-//! asked tries again; writes, scans and removals try again by themselves where the store fails in passing.
+//! asked tries again; writes, scans and removals try again by themselves where the store fails transiently.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

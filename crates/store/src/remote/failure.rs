@@ -2,6 +2,7 @@
 
 use hotset_core::Error;
 use object_store::Error as Failure;
+use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::store::ReadError;
 
@@ -26,6 +27,7 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
         // Whoever is at the other end is not who we asked for, and will not be a minute later.
         _ if cause(failure).contains("certificate") => ReadError::Refused(cause(failure)),
         other => match status(&other.to_string()) {
+            None if is_connecting(failure) => ReadError::Unreachable(no_answer(failure)),
             Some(404 | 410) => ReadError::Vanished,
             Some(429 | 503) => ReadError::Busy(cause(failure)),
             // 408: the store waited too long for us; 409: it is being written.
@@ -34,6 +36,35 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
             _ => ReadError::Transient(cause(failure)),
         },
     }
+}
+
+/// Whether no connection was made, so that nothing was asked.
+fn is_connecting(failure: &Failure) -> bool {
+    let mut error: Option<&dyn std::error::Error> = Some(failure);
+    while let Some(inner) = error {
+        let kind = inner.downcast_ref::<HttpError>().map(HttpError::kind);
+        // A connection that is not made in time is told as a timeout, as an answer is that does not come.
+        if kind == Some(HttpErrorKind::Connect) || inner.to_string().contains("(Connect)") {
+            return true;
+        }
+        error = inner.source();
+    }
+    false
+}
+
+/// Which host does not answer, and why.
+fn no_answer(failure: &Failure) -> String {
+    let host = host(&failure.to_string()).unwrap_or_else(|| "its host".to_owned());
+    format!("{host} does not answer: {}", cause(failure))
+}
+
+/// Scheme, host and port of the first URL in a message.
+fn host(message: &str) -> Option<String> {
+    let (before, after) = message.split_once("://")?;
+    let scheme = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next()?;
+    let host = after.split(|c: char| c.is_whitespace() || "/?#()".contains(c)).next()?;
+    let host = host.rsplit('@').next()?;
+    Some(format!("`{scheme}://{host}`"))
 }
 
 /// Whether the store says that the object has no such bytes.
@@ -63,6 +94,10 @@ pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
         }
         ReadError::Refused(_) => Error::invalid(format!(
             "the store does not let us list `{place}`: {why}; look at the credentials and at `storage_options`"
+        )),
+        ReadError::Unreachable(why) => Error::unavailable(format!(
+            "`{place}` could not be listed: {why}; look at the address and its port, such as `aws_endpoint`, in \
+             `storage_options`"
         )),
         _ => Error::unavailable(format!("`{place}` could not be listed: {why}")),
     }
@@ -139,6 +174,24 @@ mod tests {
         let refused = std::io::Error::other(std::io::Error::from_raw_os_error(111));
         let failure = Failure::Generic { store: "S3", source: Box::new(refused) };
         assert!(cause(&failure).starts_with("Connection refused"), "{}", cause(&failure));
+    }
+
+    #[test]
+    fn a_host_that_is_not_reached_is_named_without_what_follows_it() {
+        for (message, expected) in [
+            (
+                "Error performing GET http://127.0.0.1:9/bucket?list-type=2 in 1ms",
+                Some("`http://127.0.0.1:9`"),
+            ),
+            ("for url (https://key:secret@s3.host/a)", Some("`https://s3.host`")),
+            ("nowhere", None),
+        ] {
+            assert_eq!(host(message).as_deref(), expected);
+        }
+        let connecting = generic("error sending request: client error (Connect)");
+        let told = tell(&connecting);
+        assert!(matches!(&told, ReadError::Unreachable(why) if why.contains("does not answer")), "{told}");
+        assert!(refuse("s3://b", &connecting).message.contains("look at the address and its port"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::folder::shortened;
 use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, Origin, seconds};
 use crate::names::{LONGEST, Names};
+use crate::patience::Patience;
 use crate::runtime::for_a_listing;
 
 /// Classes listed at a time.
@@ -45,6 +46,7 @@ pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(
         place: remote.address.shown(),
         selection: selection.clone(),
         seen: AtomicU64::new(0),
+        reached: remote.reached.load(Ordering::Relaxed),
     });
     let catalog = match selection.layout {
         Layout::Images => runtime.block_on(walk.images(tell))?,
@@ -70,11 +72,13 @@ struct Walk {
     place: String,
     selection: Selection,
     seen: AtomicU64,
+    /// Whether the store has answered before.
+    reached: bool,
 }
 
 impl Walk {
     async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
-        let top = pages::top(&*self.client, self.prefix(), &self.place).await?;
+        let top = pages::top(&*self.client, self.prefix(), &self.place, Patience::with(self.reached)).await?;
         let mut prefixes = top.common_prefixes;
         prefixes.sort_unstable_by(|a, b| a.as_ref().cmp(b.as_ref()));
         if prefixes.is_empty() {
@@ -122,7 +126,7 @@ impl Walk {
             }
             Ok(())
         };
-        pages::each(&*self.client, self.prefix(), &self.place, take).await?;
+        pages::each(&*self.client, self.prefix(), &self.place, Patience::with(self.reached), take).await?;
         keys.arrange(false);
         let mut builder = Builder::new(Vec::new());
         keys.push_into(&mut builder, None)?;
@@ -139,7 +143,7 @@ impl Walk {
     async fn class(self: Arc<Self>, prefix: Path) -> Result<Keys> {
         let mut keys = Keys::default();
         let take = |meta: &ObjectMeta| self.take(meta, &mut keys);
-        pages::each(&*self.client, Some(&prefix), &self.place, take).await?;
+        pages::each(&*self.client, Some(&prefix), &self.place, Patience::default(), take).await?;
         keys.arrange(true);
         Ok(keys)
     }

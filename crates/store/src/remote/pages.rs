@@ -19,9 +19,9 @@ pub(super) async fn each(
     store: &dyn ObjectStore,
     prefix: Option<&Path>,
     place: &str,
+    mut patience: Patience,
     mut take: impl FnMut(&ObjectMeta) -> Result<()>,
 ) -> Result<()> {
-    let mut patience = Patience::default();
     let mut last: Option<Path> = None;
     let mut in_order = true;
     loop {
@@ -50,8 +50,12 @@ pub(super) async fn each(
 }
 
 /// What lies directly below `prefix`.
-pub(super) async fn top(store: &dyn ObjectStore, prefix: Option<&Path>, place: &str) -> Result<ListResult> {
-    let mut patience = Patience::default();
+pub(super) async fn top(
+    store: &dyn ObjectStore,
+    prefix: Option<&Path>,
+    place: &str,
+    mut patience: Patience,
+) -> Result<ListResult> {
     loop {
         let found = Contained(store.list_with_delimiter(prefix)).await.ok_or_else(|| gave_up(place))?;
         let failure = match found {
@@ -77,7 +81,7 @@ fn gave_up(place: &str) -> Error {
 /// Waits before the next attempt, or says why there is none.
 async fn waited(patience: &mut Patience, place: &str, failure: &object_store::Error) -> Result<()> {
     let told = tell(failure);
-    match told.retriable().then(|| patience.pause(&told)).flatten() {
+    match told.retriable().then(|| patience.pause_after(&told)).flatten() {
         Some(pause) => {
             tokio::time::sleep(pause).await;
             Ok(())

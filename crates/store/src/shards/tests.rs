@@ -172,6 +172,12 @@ fn what_is_missing_or_compressed_is_named() {
     assert!(refused("t-00.tar", &["jpg"], "json:nothing").contains("has no `nothing`"));
     fs::write(root.path().join("z.tar"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap();
     assert!(refused("z.tar", &[], "").contains("`z.tar` is gzip"));
+    for name in ["x.tar.gz", "x.TGZ", "x-{0..3}.tar.zst"] {
+        let error = refused(name, &[], "");
+        assert!(error.contains("is compressed (`.t") && error.contains("unpack it"), "{error}");
+    }
+    let joined = refused("t-00.tar::t-01.tar", &[], "");
+    assert!(joined.contains("joins shards by `::`") && joined.contains("`{a,b}.tar`"), "{joined}");
     fs::write(root.path().join("cut.tar"), &shard(4, 6)[..6_000]).unwrap();
     assert!(refused("cut.tar", &[], "").contains("`cut.tar` is no whole tar file"));
 }

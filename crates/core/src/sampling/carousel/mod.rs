@@ -1,8 +1,8 @@
 //! `carousel`, example echoing (Choi et al. 2019) over a window as large as the cache, with exact plans.
 //!
 //! The window holds residents up to the capacity. Training goes in **rounds**: each serves every resident once,
-//! in random order. Between rounds newcomers board along a permutation of all ids, and as many bytes leave,
-//! first in first out. `fresh` is the share of servings that are newly read: small enough, and the trainer
+//! in random order. Between rounds new samples are admitted along a permutation of all ids, and as many bytes are
+//! evicted, first in first out. `fresh` is the share of servings that are newly read: small enough, and the trainer
 //! need not wait for storage at all. `fresh=auto` is the largest share that the rates of the last epoch allow,
 //! and at least `least`. A round may run over the epoch's edge; an epoch is as many servings as there are
 //! samples, the first a full pass. Use it with the policy `carousel`, which follows the plan.
@@ -10,8 +10,8 @@
 //! When `fresh` is 1 - c or more, where c is the share of the dataset that the cache holds, epochs are full
 //! passes over a static cache: that reads no more and trains exactly.
 //!
-//! `ride=hard` (experimental): among the older half of the window the lowest losses leave first, and nobody
-//! rides more than 3 / fresh rounds.
+//! `ride=hard` (experimental): among the older half of the window the lowest losses are evicted first, and no sample
+//! stays for more than 3 / fresh rounds.
 
 mod window;
 
@@ -46,7 +46,7 @@ const PARAMETERS: &[Parameter] = &[
 
 pub(super) const ENTRY: Entry = Entry {
     name: "carousel",
-    summary: "serves a window of residents in rounds while newcomers board: training need not wait",
+    summary: "serves a window of residents in rounds, and replaces a share of it in each: training need not wait",
     policy: "carousel",
     parameters: PARAMETERS,
     build: |setup| Box::new(Carousel::new(setup)),
