@@ -3,7 +3,8 @@
 `accelerator.prepare` divides a loader's batches among processes, whatever sampler it has. Hotset's ranks are
 divided already, by a plan of equal parts, so `Hook.prepare` makes the same kind of loader, which moves
 batches to the device and tells Accelerate about the end of an epoch, without dividing once more. The Trainer
-of `transformers` trains through Accelerate: return `hook.prepare(loader)` from its `get_train_dataloader`.
+of `transformers` trains through Accelerate: `hotset.transformers` is for it. A loader that is prepared inside
+a Trainer without that gets `epoch_length="auto"`, because the Trainer asks for its length once and for all.
 
 The hook is registered for checkpoints: `accelerator.save_state` and `load_state` keep the sampler's place and
 what its strategy has learned.
@@ -11,6 +12,8 @@ what its strategy has learned.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +24,11 @@ from .errors import InvalidError
 from .measured import measured
 from .sampler import Sampler
 
+_log = logging.getLogger(__name__)
+
+_DEEP = 16
+"""Callers that are looked at."""
+
 
 class Hook:
     """Prepares the loader of a sampler, keeps its place in checkpoints, and logs its counters."""
@@ -28,7 +36,8 @@ class Hook:
     def __init__(self, accelerator: Any, sampler: Sampler) -> None:
         self.accelerator = accelerator
         self.sampler = sampler
-        self._prepared: Any = None
+        self.prepared: Any = None
+        """The loader that was prepared last."""
         accelerator.register_for_checkpointing(self)
 
     def prepare(self, loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -40,6 +49,9 @@ class Hook:
                 "the loader's `sampler=` is not the one this hook was made for; give the loader of the "
                 "training to `prepare`, and others to `accelerator.prepare`"
             )
+        if self.sampler.epoch_length is None and _in_trainer():
+            _log.info('the Trainer of transformers needs epochs of one length: `epoch_length` is "auto"')
+            self.sampler.set_epoch_length("auto")
         accelerator = self.accelerator
         prepared: Any = prepare_data_loader(
             loader,
@@ -56,7 +68,7 @@ class Hook:
         # Accelerate looks for this before it wraps anything, and then only remembers the loader.
         prepared._is_accelerate_prepared = True
         prepared.iteration = self.sampler.epoch
-        self._prepared = prepared
+        self.prepared = prepared
         known: DataLoader[Any] = accelerator.prepare_data_loader(prepared)
         return known
 
@@ -71,7 +83,7 @@ class Hook:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the sampler stands, for `accelerator.save_state`, and what its strategy has learned."""
-        loader = self._prepared
+        loader = self.prepared
         if loader is None:
             return saved(self.sampler, None, 0, last=False)
         return saved(self.sampler, loader, loader.yielded, last=getattr(loader, "end_of_dataloader", False))
@@ -79,9 +91,21 @@ class Hook:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there."""
         load(self.sampler, state)
-        if self._prepared is not None:
+        if self.prepared is not None:
             # A prepared loader counts epochs itself, from 0, and says so to its sampler.
-            self._prepared.iteration = self.sampler.epoch
+            self.prepared.iteration = self.sampler.epoch
+
+
+def _in_trainer() -> bool:
+    """Whether a Trainer of transformers asks for its loader."""
+    frame = sys._getframe(1).f_back
+    for _ in range(_DEEP):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == "transformers.trainer":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _counting(prepared: Any) -> Any:

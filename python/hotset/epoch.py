@@ -8,7 +8,10 @@ out and not yet trained.
 
 from __future__ import annotations
 
+import zlib
+from array import array
 from collections import Counter
+from functools import cached_property
 
 import torch
 
@@ -20,8 +23,16 @@ from .weights import Weights
 _BLOCK = 4096
 """Slots taken from the plan at a time, so that an epoch of millions starts at once."""
 
+_MARKED = 64
+"""Slots that tell one plan from another."""
+
 _NAMED = 5
 """Ids that an error names."""
+
+
+def marked(plan: Plan) -> int:
+    """A number that tells one rank's part of a plan from that of another."""
+    return zlib.crc32(array("Q", plan.block(0, _MARKED)).tobytes())
 
 
 class Epoch:
@@ -43,6 +54,11 @@ class Epoch:
 
     def __len__(self) -> int:
         return len(self.plan)
+
+    @cached_property
+    def mark(self) -> int:
+        """Tells this part of a plan from another."""
+        return marked(self.plan)
 
     def block(self, first: int) -> list[Number]:
         """The next numbers to hand out, from slot `first` on."""

@@ -1,4 +1,4 @@
-"""Hotset in Lightning: `Trainer(callbacks=[hotset.lightning.Callback(sampler)])`.
+"""Hotset in Lightning: `Trainer(callbacks=[hotset.lightning.Callback()])`.
 
 Lightning leaves a `DistributedSampler` as it is, and calls its `set_epoch`, so that training works without
 this. The callback adds what it cannot know: where the sampler stands and what its strategy has learned go
@@ -6,19 +6,26 @@ into checkpoints and come back, in mid-epoch too; the server's counters are logg
 strategies that ask for it get their samples re-evaluated, and the accuracy; validation follows epochs that
 are shorter than the first.
 
+The sampler is found in the trainer's own loader, so that a `LightningDataModule` may make it in `setup`. A
+checkpoint is handed over before there are loaders, and is kept until then. Loaders begin to draw as soon as
+Lightning has them, so this asks for them first, and hands on what it got.
+
 Losses are reported in `training_step`, with `sampler.update(ids, loss)`.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from .checkpoint import draws_from, load, saved
+from .errors import InvalidError
 from .measured import measured
 from .sampler import Sampler
 
@@ -33,7 +40,7 @@ else:
 class Callback(_Base):
     """Keeps a sampler's place in checkpoints, logs its counters, and tells it what its strategy asks for.
 
-    - `sampler`: that of the training loader.
+    - `sampler`: that of the training loader; found there without it.
     - `loss`: the loss of each sample from the model's output and the labels, for strategies that re-evaluate
       samples: `functools.partial(F.cross_entropy, reduction="none")`.
     - `accuracy`: the name of a logged metric that grows as the model gets better, for strategies that ask.
@@ -41,12 +48,15 @@ class Callback(_Base):
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: Sampler | None = None,
         *,
         loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
         accuracy: str | None = None,
     ) -> None:
-        self.sampler = sampler
+        self._sampler = sampler
+        self._given = sampler is not None
+        self._checkpoint: dict[str, Any] | None = None
+        """What a checkpoint says of a sampler that is not there yet."""
         self._loss = loss
         self._accuracy = accuracy
         self._trainer: Any = None
@@ -56,9 +66,24 @@ class Callback(_Base):
         """Batches that Lightning counts in this epoch and that were trained before this run; none until its
         first batch."""
 
+    @property
+    def sampler(self) -> Sampler:
+        """That of the training loader."""
+        if self._sampler is None:
+            raise InvalidError(
+                "no training loader draws from a `hotset.Sampler`: give a loader `sampler=`, or this "
+                "callback the sampler of yours"
+            )
+        return self._sampler
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Remembers who trains."""
+        """Remembers who trains, and finds the sampler."""
         self._trainer, self._before = trainer, None
+        if not self._given:
+            self._sampler = _found(trainer.fit_loop)
+        if self._checkpoint is not None:
+            load(self.sampler, self._checkpoint)
+            self._checkpoint = None
         if self.sampler.running is None:
             # In a run that resumes Lightning begins to draw, and the plan is made, before the epoch starts.
             self._reevaluate(pl_module)
@@ -92,6 +117,8 @@ class Callback(_Base):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the sampler stands, for a checkpoint, and what its strategy has learned."""
+        if self._sampler is None:
+            return {} if self._checkpoint is None else {"sampler": self._checkpoint}
         if self._trainer is None:
             return {"sampler": saved(self.sampler, None, 0, last=False)}
         loop = self._trainer.fit_loop
@@ -105,8 +132,32 @@ class Callback(_Base):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from a checkpoint. Lightning begins to draw before it says which epoch it is in."""
-        load(self.sampler, state_dict["sampler"])
         self._evaluated = None
+        if self._sampler is None:
+            self._checkpoint = state_dict.get("sampler")
+        else:
+            load(self._sampler, state_dict["sampler"])
+
+
+def _found(loop: Any) -> Sampler | None:
+    """The sampler that a training loader draws from, before it is drawn from."""
+    source = loop._data_source
+    package = type(loop).__module__.partition(".loops.")[0]
+    connector = importlib.import_module(f"{package}.trainer.connectors.data_connector")
+    made = connector._request_dataloader(source)
+
+    def handed_on() -> Any:
+        # Once: Lightning may be told to make loaders anew every few epochs.
+        del source.dataloader
+        return made
+
+    source.dataloader = handed_on
+    for loader in tree_leaves(made.iterables if hasattr(made, "iterables") else made):
+        batches = getattr(loader, "batch_sampler", None)
+        for sampler in (getattr(loader, "sampler", None), getattr(batches, "sampler", None)):
+            if isinstance(sampler, Sampler):
+                return sampler
+    return None
 
 
 def _count(trainer: Any) -> None:

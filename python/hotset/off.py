@@ -16,6 +16,7 @@ from typing import Any
 from . import _core
 from .errors import ChangedError
 from .rank import Ranks
+from .rolled import Rolled
 from .source import KEPT, Catalog, Listing, Plan, Progress, Scheme
 from .tally import Counts, Tally
 
@@ -86,9 +87,13 @@ class Direct:
 
     def plan(self, epoch: int, start: int) -> Plan:
         rank, world = self.ranks()
-        return _core.uniform_plan(
-            self.catalog.samples, self._scheme.seed, epoch, rank, world, self._scheme.pad
-        )
+        length = self._scheme.settings.get("epoch_length")
+        pad = self._scheme.pad and (length is None or self.catalog.samples < world)
+
+        def planned(number: int) -> Plan:
+            return _core.uniform_plan(self.catalog.samples, self._scheme.seed, number, rank, world, pad)
+
+        return planned(epoch) if length in (None, "auto") else Rolled(planned, epoch, int(length))
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Nobody plans from scores here."""

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,10 +25,10 @@ from torch.utils.data import DistributedSampler
 from . import _core
 from .dataset import Dataset
 from .divided import judge_callers
-from .epoch import Epoch
+from .epoch import Epoch, marked
 from .errors import InvalidError
 from .informed import Informed
-from .lengths import most
+from .lengths import judge_going_on, judged_length, most
 from .losses import judge_loss, judged_ids, quoted
 from .numbers import Number
 from .reports import Reports
@@ -55,6 +56,9 @@ class Sampler(Informed, DistributedSampler[int]):
     - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
       the launcher's `RANK` and `WORLD_SIZE`.
     - `prefetch`: read along the plan before samples are asked for.
+    - `epoch_length`: how many samples each rank trains in every epoch; "auto" for its share of the dataset.
+      Strategies that draw fewer go on with their next draw, over the edges of epochs, so that `len(loader)`
+      never changes and schedules are exact. Without it an epoch is as long as what is drawn for it.
     - `pad`: repeat some samples so that ranks get equal numbers, as `DistributedSampler` does, instead of
       leaving a remainder to the next epoch.
     """
@@ -76,6 +80,7 @@ class Sampler(Informed, DistributedSampler[int]):
         rank: int | None = None,
         prefetch: bool = True,
         pad: bool = False,
+        epoch_length: int | str | None = None,
     ) -> None:
         # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
         _known("strategy", strategy, [name for name, *_ in _core.strategies()])
@@ -88,6 +93,7 @@ class Sampler(Informed, DistributedSampler[int]):
         self.policy = policy
         self.seed = seed
         self.pad = pad
+        self.epoch_length = judged_length(epoch_length)
         self.shuffle = True
         self.drop_last = not pad
         self.epoch = 0
@@ -102,6 +108,10 @@ class Sampler(Informed, DistributedSampler[int]):
         """Where the next iteration starts, in slots of all ranks: beyond 0 only in a run that resumes."""
         self._length = 0, 1
         """Slots of each rank in the plan that `_start` is a place of, 0 where not known, and the ranks."""
+        self._mark: tuple[int, int] | None = None
+        """A rank of that plan, and the mark of its part."""
+        self._replays = False
+        """Whether the next iteration hands out the slots before `_start` too, for loaders that skip them."""
         self._planned: tuple[int, int, Plan] | None = None
         """The plan of an epoch that has not begun, with its number and start."""
         self._running: Epoch | None = None
@@ -122,10 +132,39 @@ class Sampler(Informed, DistributedSampler[int]):
             package_bytes=_bytes(package_size),
             package_options=dict(self._source.options if package_options is None else package_options),
         )
-        self._scheme = scheme
-        self._source.attach(scheme, rank, num_replicas)
+        self._given_ranks = rank, num_replicas
+        self._attach(scheme)
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
+
+    def _attach(self, scheme: Scheme) -> None:
+        """Plans by `scheme` from now on, and by `epoch_length`, which the server takes as a setting."""
+        if isinstance(self.epoch_length, int) and len(self._what.sizes) > 1:
+            raise InvalidError(
+                f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
+                'itself, and takes "auto" alone'
+            )
+        settings = {name: value for name, value in scheme.settings.items() if name != "epoch_length"}
+        if self.epoch_length is not None:
+            settings["epoch_length"] = str(self.epoch_length)
+        self._scheme = replace(scheme, settings=settings)
+        self._source.attach(self._scheme, *self._given_ranks)
+
+    def set_epoch_length(self, length: int | str | None) -> None:
+        """Sets `epoch_length`, before the first epoch."""
+        length = judged_length(length)
+        if length == self.epoch_length:
+            return
+        if self._running is not None or self._planned is not None:
+            raise InvalidError(
+                f"`epoch_length={length!r}` came after an epoch was planned; give it when the sampler is made"
+            )
+        self.epoch_length = length
+        self._attach(self._scheme)
+
+    def replay(self) -> None:
+        """Hands out at the next iteration what was trained before the state, for loaders that skip it."""
+        self._replays = True
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
@@ -141,10 +180,19 @@ class Sampler(Informed, DistributedSampler[int]):
         running = self._running
         if running is not None and (not self._fresh or running.number == self.epoch):
             return len(running)
+        if self.epoch_length is not None:
+            return self._slots()
         if self.epoch == 0 or self.strategy == "uniform":
             # Every strategy begins with an epoch of all samples.
             return self._whole()
         return len(self._plan()[1])
+
+    def _slots(self) -> int:
+        """This rank's slots of an epoch that has a length of its own."""
+        if isinstance(self.epoch_length, int):
+            return self.epoch_length
+        _, world = self._source.ranks()
+        return sum(max(size // world, 1) for size in self._what.sizes)
 
     def _whole(self) -> int:
         """This rank's part of an epoch of all samples."""
@@ -160,6 +208,7 @@ class Sampler(Informed, DistributedSampler[int]):
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
         if epoch != self.epoch:
             self._start, self._length, self._loaded = 0, (0, 1), False
+            self._mark, self._replays = None, False
         self.epoch = self._asked = epoch
         self._fresh = True
 
@@ -180,8 +229,11 @@ class Sampler(Informed, DistributedSampler[int]):
         start, plan = self._plan()
         self._judge_place(start, plan)
         self._fresh, self._loaded, self._start, self._length, self._planned = False, False, 0, (0, 1), None
-        self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
-        return self._running
+        running = self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
+        if self._replays:
+            running.handed = 0
+        self._mark, self._replays = None, False
+        return running
 
     def _plan(self) -> tuple[int, Plan]:
         """The plan of the epoch that was set, and where in it to start."""
@@ -202,16 +254,17 @@ class Sampler(Informed, DistributedSampler[int]):
     def _judge_place(self, start: int, plan: Plan) -> None:
         """Warns where a state is a place of another plan."""
         (length, world), here = self._length, len(plan)
-        # Ranks get equal parts: another number of them makes a difference of less than that number.
-        if (
-            start
-            and length
-            and abs(here * self.num_replicas - length * world) >= max(self.num_replicas, world)
-        ):
+        if self._mark is not None and (self._mark[0], world) == (self.rank, self.num_replicas):
+            other = self._mark[1] != marked(plan)
+        else:
+            # Ranks get equal parts: another number of them makes a difference of less than that number.
+            apart = abs(here * self.num_replicas - length * world)
+            other = length > 0 and apart >= max(self.num_replicas, world)
+        if start and other:
             _log.warning(
-                "the state is a place in a plan of %d samples, and epoch %d has %d here: samples of it are "
-                "trained twice or not at all; load what the strategy had learned before the state, with "
-                "`load_importance_state`",
+                "the state is a place in a plan of %d samples, and epoch %d has another here, of %d: samples "
+                "of it are trained twice or not at all; load what the strategy had learned before the state, "
+                "with `load_importance_state`",
                 length * world,
                 self.epoch,
                 here * self.num_replicas,
@@ -220,9 +273,10 @@ class Sampler(Informed, DistributedSampler[int]):
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
         """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
 
-        It is exact for strategies whose epochs are equally long. For `iis` and `realtime` the shorter epochs
-        follow from `fraction`, `warmup` and `full_last`, where the loss of every sample is reported; other
-        strategies find out while they train how short an epoch is, and whole ones are counted.
+        It is exact with `epoch_length`, and for strategies whose epochs are equally long. For `iis` and
+        `realtime` the shorter epochs follow from `fraction`, `warmup` and `full_last`, where the loss of
+        every sample is reported; other strategies find out while they train how short an epoch is, and
+        whole ones are counted.
         """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
@@ -232,6 +286,8 @@ class Sampler(Informed, DistributedSampler[int]):
         drawn = most(self._scheme, samples, epochs) if known else [samples] * epochs
         # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
         lengths = [min(whole, math.ceil(together / world)) for together in drawn]
+        if self.epoch_length is not None:
+            lengths = [self._slots()] * epochs
         return sum(
             length // batch_size if drop_last else math.ceil(length / batch_size) for length in lengths
         )
@@ -297,6 +353,18 @@ class Sampler(Informed, DistributedSampler[int]):
         self._reports.flush()
 
     @property
+    def position(self) -> int:
+        """How many samples of this rank were trained in this epoch, before a stop too.
+
+        For progress bars of an epoch that is gone on with, of which `len(loader)` counts all batches:
+        `tqdm(loader, initial=sampler.position // batch_size)`.
+        """
+        running = self.running
+        if running is None:
+            return self._start // self._source.ranks()[1]
+        return running.trained if running.reported else running.handed
+
+    @property
     def running(self) -> Epoch | None:
         """The epoch under way; none before its first index is drawn."""
         running = self._running
@@ -310,15 +378,12 @@ class Sampler(Informed, DistributedSampler[int]):
         has drawn, which with workers is ahead of the training. There say how many samples this rank has
         trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
         """
-        running = self.running
         if trained is not None:
             if trained < 0:
                 raise InvalidError(f"`trained={trained}`: a number of samples is needed")
             position = trained
-        elif running is None:
-            return self._state(self._start // self._source.ranks()[1])
         else:
-            position = running.trained if running.reported else running.handed
+            position = self.position
         return self._state(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -335,18 +400,25 @@ class Sampler(Informed, DistributedSampler[int]):
             raise InvalidError(
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
+        judge_going_on(state.get("epoch_length"), world, self.epoch_length, self._source.ranks()[1])
         self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
         self._length, self._planned = (int(state.get("length", 0)), world), None
+        mark = state.get("mark")
+        self._mark = None if mark is None else (int(mark[0]), int(mark[1]))
 
     def _state(self, position: int) -> dict[str, Any]:
         catalog, running = self._source.catalog, self._running
         begun = running is not None and running.number == self.epoch
-        length = len(running) if running is not None and begun else self._length[0]
+        length, mark = self._length[0], self._mark
+        if running is not None and begun:
+            length, mark = len(running), (self.rank, running.mark)
         return {
             "epoch": self.epoch,
             "position": position,
             "left": not begun or position < length,
             "length": length,
+            "mark": None if mark is None else list(mark),
+            "epoch_length": self.epoch_length,
             "world": self._source.ranks()[1],
             "seed": self.seed,
             "strategy": self.strategy,
@@ -365,6 +437,7 @@ class Sampler(Informed, DistributedSampler[int]):
         if state["left"]:
             return False
         self.epoch, self._start, self._length, self._loaded = self.epoch + 1, 0, (0, 1), False
+        self._mark = None
         return True
 
 

@@ -18,6 +18,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from processes import free_port
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 from trees import equal_files, planned
 
@@ -175,3 +176,53 @@ def test_a_loader_of_another_sampler_is_refused(tmp_path: Path) -> None:
 
 def _ids(batch: list[tuple[bytes, int]]) -> torch.Tensor:
     return torch.tensor([number for _, number in batch])
+
+
+@pytest.mark.parametrize("strategy, settings", [("iis", {}), ("hybrid", {"warmup_max": 2})])
+def test_with_epochs_of_one_length_the_schedule_ends_with_the_training(
+    tmp_path: Path, strategy: str, settings: dict[str, object]
+) -> None:
+    epochs, accumulated = 10, 2
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulated)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True, decode=_pair)
+    sampler = hotset.Sampler(
+        train, strategy, settings={"fraction": 0.5, **settings}, epochs=epochs, epoch_length="auto"
+    )
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    steps = sampler.total_steps(epochs, BATCH * accumulated)
+    schedule = OneCycleLR(optimizer, max_lr=1e-6, total_steps=steps)
+    loader = hotset.accelerate.Hook(accelerator, sampler).prepare(
+        DataLoader(train, BATCH, sampler=sampler, collate_fn=_numbers)
+    )
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    rates, trained = [], []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        sampler.reevaluate(torch.nn.Identity(), _first)
+        for ids in loader:
+            with accelerator.accumulate(model):
+                loss = model(ids[:, None].float()).flatten().square()
+                accelerator.backward(sampler.update(ids, loss).mean())
+                if accelerator.sync_gradients:
+                    rates.append(optimizer.param_groups[0]["lr"])
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            trained.append(epoch)
+        assert len(loader) == 7
+    assert trained == [epoch for epoch in range(epochs) for _ in range(7)]
+    assert len(rates) == steps == 40
+    assert rates[-1] == pytest.approx(1e-6 / 25 / 1e4)
+
+
+def _pair(view: memoryview) -> tuple[int, int]:
+    return view[0], view[1]
+
+
+def _numbers(batch: list[tuple[tuple[int, int], int]]) -> torch.Tensor:
+    return torch.tensor([number for _, number in batch])
+
+
+def _first(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return output.float()

@@ -12,10 +12,15 @@ import pytest
 import torch
 from hotset.lightning import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 from trees import equal_files, planned
 
 SAMPLES, BATCH = 50, 8
+QUIET: dict[str, Any] = {
+    **{"accelerator": "cpu", "logger": False},
+    **{"enable_progress_bar": False, "enable_model_summary": False},
+}
 
 warnings.filterwarnings("ignore", module="lightning")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -180,3 +185,118 @@ def test_a_strategy_that_learned_goes_on_with_the_same_plans(
     asked = [training.model.reevaluated for training in (first, resumed)]
     assert sum(asked) == whole.model.reevaluated
     assert bool(whole.model.reevaluated) == (strategy == "realtime")
+
+
+class Scheduled(Model):
+    """With a schedule as long as Lightning says the training is."""
+
+    def __init__(self, sampler: hotset.Sampler) -> None:
+        super().__init__(sampler)
+        self.rates: list[float] = []
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=1e-6)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = OneCycleLR(optimizer, max_lr=1e-6, total_steps=steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.rates.append(optimizer.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize("strategy, settings", [("iis", {}), ("hybrid", {"warmup_max": 2})])
+def test_with_epochs_of_one_length_the_schedule_ends_with_the_training(
+    tmp_path: Path, strategy: str, settings: dict[str, object]
+) -> None:
+    training = Training(
+        equal_files(tmp_path / "tree", SAMPLES, 50),
+        tmp_path / "out",
+        0,
+        strategy=strategy,
+        settings={"fraction": 0.5, **settings},
+        max_epochs=10,
+        accumulate_grad_batches=2,
+    )
+    training.sampler.set_epoch_length("auto")
+    model = Scheduled(training.sampler)
+    training.trainer.fit(model, training.loader)
+    assert training.trainer.current_epoch == 10
+    assert [epoch for epoch, _ in model.seen] == [epoch for epoch in range(10) for _ in range(7)]
+    assert training.trainer.global_step == len(model.rates) == 40
+    assert model.rates[-1] == pytest.approx(1e-6 / 25 / 1e4)
+
+
+class Data(lightning.LightningDataModule):
+    """Makes its sampler where Lightning says that it should."""
+
+    def __init__(self, place: Path, workers: int, strategy: str) -> None:
+        super().__init__()
+        self.place, self.workers, self.strategy = place, workers, strategy
+        self.sampler: hotset.Sampler | None = None
+
+    def setup(self, stage: str) -> None:
+        train = hotset.Dataset(self.place, with_ids=True, decode=_pair)
+        settings = {"fraction": 0.5} if self.strategy == "iis" else {}
+        self.sampler = hotset.Sampler(train, self.strategy, seed=4, settings=settings)
+
+    def train_dataloader(self) -> Any:
+        assert self.sampler is not None
+        train = self.sampler.dataset
+        return DataLoader(train, BATCH, sampler=self.sampler, num_workers=self.workers, collate_fn=_ids)
+
+
+class Asking(Model):
+    """Finds the sampler in its data."""
+
+    def __init__(self) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+
+    def setup(self, stage: str) -> None:
+        self.sampler = self.trainer.datamodule.sampler  # type: ignore[attr-defined]
+
+
+def _fitted(
+    place: Path, out: Path, strategy: str, workers: int, ckpt_path: str | None = None, **more: Any
+) -> Asking:
+    model = Asking()
+    trainer = lightning.Trainer(
+        **QUIET,
+        default_root_dir=out,
+        callbacks=[
+            Callback(),
+            ModelCheckpoint(
+                out, filename="{step}", every_n_train_steps=1, save_top_k=-1, enable_version_counter=False
+            ),
+        ],
+        **{"max_epochs": 3, **more},
+    )
+    trainer.fit(model, datamodule=Data(place, workers, strategy), ckpt_path=ckpt_path)
+    return model
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("strategy", ["uniform", "iis"])
+def test_the_sampler_of_a_data_module_is_found_and_its_checkpoints_go_on(
+    tmp_path: Path, workers: int, strategy: str
+) -> None:
+    place, out = equal_files(tmp_path / "tree", SAMPLES, 50), tmp_path / "out"
+    whole = _fitted(place, tmp_path / "whole", strategy, workers)
+    first = _fitted(place, out, strategy, workers, max_steps=9)
+    second = _fitted(place, out, strategy, workers, ckpt_path=str(out / "step=9.ckpt"))
+    assert first.seen + second.seen == whole.seen
+    if strategy == "uniform":
+        assert whole.seen == uninterrupted()
+
+
+def test_a_loader_without_a_sampler_of_ours_is_said(tmp_path: Path) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True, decode=_pair)
+    model = Asking()
+    model.setup = lambda stage: None  # type: ignore[method-assign]
+    trainer = lightning.Trainer(
+        **QUIET,
+        default_root_dir=tmp_path,
+        callbacks=[Callback()],
+        max_epochs=1,
+    )
+    with pytest.raises(hotset.InvalidError, match="no training loader draws from a"):
+        trainer.fit(model, DataLoader(train, BATCH, collate_fn=_ids))

@@ -247,3 +247,28 @@ def test_past_the_server_a_run_goes_on_too(place: Path, monkeypatch: pytest.Monk
     loader = DataLoader(resumed.dataset, BATCH, sampler=resumed, collate_fn=list)
     seen += trained(resumed, loader, range(2))
     assert seen == uninterrupted(2, seed=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_progress_bar_starts_where_training_does(place: Path, workers: int) -> None:
+    train = opened(place)
+    sampler = hotset.Sampler(train, seed=2)
+    loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=ids_of)
+    sampler.set_epoch(1)
+    assert sampler.position == 0
+    for step, ids in enumerate(loader, 1):
+        sampler.update(ids, torch.rand(len(ids)))
+        assert sampler.position == min(step * BATCH, SAMPLES)
+        if step == 5:
+            break
+    state = sampler.state_dict()
+    train = opened(place)
+    sampler = hotset.Sampler(train, seed=2)
+    loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=ids_of)
+    sampler.load_state_dict(state)
+    sampler.set_epoch(1)
+    assert (sampler.position, len(loader)) == (5 * BATCH, 13)
+    # As `tqdm(loader, initial=...)` counts.
+    assert sampler.position // BATCH + sum(1 for _ in loader) == len(loader)
+    sampler.set_epoch(2)
+    assert (sampler.position, len(loader)) == (0, 13)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import subprocess
 import tarfile
 from pathlib import Path
 
 import hotset
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from trees import content, digest, tar_shards
 
@@ -154,3 +156,55 @@ def test_a_shard_that_was_written_since_is_told(shards: tuple[Path, dict[int, tu
     with pytest.raises(hotset.ChangedError, match=r"train-001\.tar/some/000025"):
         train[25]
     assert digest(train[3][0]) == truth[3][1]
+
+
+def _written(place: Path, labels: list[int]) -> Path:
+    """Shards of a hundred samples of 3,000 bytes each, with these labels in this order."""
+    place.mkdir()
+    for first in range(0, len(labels), 100):
+        with tarfile.open(place / f"train-{first:06d}.tar", "w") as tar:
+            for number in range(first, first + 100):
+                for extension, data in (
+                    ("jpg", content(f"{number}", 3_000)),
+                    ("cls", str(labels[number]).encode()),
+                ):
+                    header = tarfile.TarInfo(f"{number:06d}.{extension}")
+                    header.size = len(data)
+                    tar.addfile(header, io.BytesIO(data))
+    return place
+
+
+def _trained(place: Path, **more: object) -> tuple[hotset.Dataset, list[int]]:
+    """An epoch of `iis` over shards: the dataset and its ids in the order they were served."""
+    train = hotset.Shards(place, parts=("jpg",), cache="60%", with_ids=True, **more)  # type: ignore[arg-type]
+    sampler = hotset.Sampler(train, "iis", package_size="64KiB")
+    ids = []
+    for batch in DataLoader(train, 64, sampler=sampler, collate_fn=_ids):
+        sampler.update(batch, torch.ones(len(batch)))
+        ids += batch
+    return train, ids
+
+
+def _ids(batch: list[tuple[bytes, int, int]]) -> list[int]:
+    return [number for *_, number in batch]
+
+
+def test_sorted_shards_are_read_one_by_one_and_it_is_said(tmp_path: Path) -> None:
+    labels = [number // 20 for number in range(2_000)]
+    with pytest.warns(hotset.HotsetWarning, match="shards are sorted by label"):
+        train, ids = _trained(_written(tmp_path / "sorted", labels))
+    stats = train.stats()
+    assert (stats["epochs"][0]["packed"], stats["epochs"][0]["single"]) == (0, 2_000)
+    said = [remark for remark in stats["remarks"] if "sorted by label" in remark]
+    assert len(said) == 1 and "`package_size=`" in said[0] and '`packages="off"`' in said[0], stats["remarks"]
+    batch = {labels[number] for number in ids[:256]}
+    assert len(batch) > 80, "a batch of a shuffle holds most labels"
+
+
+def test_shards_in_random_order_are_read_in_runs(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    labels = [draw.randrange(100) for _ in range(2_000)]
+    train, _ = _trained(_written(tmp_path / "mixed", labels))
+    stats = train.stats()
+    assert stats["epochs"][0]["packed"] > 0
+    assert not [remark for remark in stats["remarks"] if "sorted by label" in remark]

@@ -56,10 +56,21 @@ impl Values {
         parameters: &'static [Parameter],
         given: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
+        Self::resolve_with(of, parameters, &[], given)
+    }
+
+    /// The same where `common` parameters are taken too, which have no value unless they are given.
+    pub fn resolve_with<'a>(
+        of: &str,
+        parameters: &'static [Parameter],
+        common: &'static [Parameter],
+        given: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self> {
         let mut values = Self::defaults(parameters);
+        let known = || parameters.iter().chain(common);
         for (name, text) in given {
-            let Some(parameter) = parameters.iter().find(|parameter| parameter.name == name) else {
-                return Err(unknown(of, name, parameters));
+            let Some(parameter) = known().find(|parameter| parameter.name == name) else {
+                return Err(unknown(of, name, known()));
             };
             check(of, parameter, text.trim())?;
             values.texts.insert(parameter.name, text.trim().to_owned());
@@ -113,8 +124,8 @@ impl Values {
     }
 }
 
-fn unknown(of: &str, name: &str, parameters: &[Parameter]) -> Error {
-    let known: Vec<String> = parameters.iter().map(|parameter| format!("`{}`", parameter.name)).collect();
+fn unknown<'a>(of: &str, name: &str, parameters: impl Iterator<Item = &'a Parameter>) -> Error {
+    let known: Vec<String> = parameters.map(|parameter| format!("`{}`", parameter.name)).collect();
     let takes = if known.is_empty() { "no setting".to_owned() } else { known.join(", ") };
     Error::invalid(format!("`{of}` has no setting `{name}`; it takes {takes}"))
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::bytes::human;
+use hotset_core::packages::{BATCH, Mixing};
 use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
@@ -78,6 +79,21 @@ fn no_packages(
     }
 }
 
+/// Runs of shards that are sorted are no packages: why.
+fn sorted(place: &Place, catalog: &Catalog, capacity: u64) -> Option<Place> {
+    let Place::Runs(runs) = place else { return None };
+    // What a plan shuffles within: the L region, and at least two packages.
+    let buffer = (capacity / 10).max(2 * runs.largest());
+    let mixing = Mixing::of(runs, buffer, |id| catalog.label(id)).filter(|mixing| !mixing.is_enough())?;
+    Some(Place::Unusable(format!(
+        "shards are sorted by label. A batch of {BATCH} from runs of their samples would hold {:.1} different labels, \
+         one of a shuffle {:.1}, so each sample is read alone; write the shards in random order, or choose shorter \
+         runs (`package_size=`), or name a place for packages of easy samples (`packages=`); `packages=\"off\"` \
+         says that this is meant",
+        mixing.buffered, mixing.shuffled
+    )))
+}
+
 fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
@@ -129,6 +145,8 @@ impl Ready {
         let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or("minio");
         let entry = policy::find(name)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
+        let sorted = place.and_then(|place| sorted(place, catalog, granted));
+        let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
         let (policy, mut planner) = match strategy {
             Some(strategy) => {

@@ -132,6 +132,12 @@ fn taken(schedule: &Schedule) -> Taken {
     }
 }
 
+/// Settings that a training keeps when it goes on with another number of ranks: slots are counted for each.
+fn lasting(settings: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
+    let all = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    all.filter(|(name, _)| *name != "epoch_length").collect()
+}
+
 fn misfit() -> Error {
     Error::invalid("the state does not fit the dataset")
 }
@@ -162,7 +168,7 @@ impl Snapshot {
         let differs = [
             ("strategy", own.strategy != request.strategy),
             ("seed", own.seed != request.seed),
-            ("settings", own.strategy_settings != request.strategy_settings),
+            ("settings", lasting(&own.strategy_settings) != lasting(&request.strategy_settings)),
         ];
         if let Some((name, _)) = differs.iter().find(|(_, differs)| *differs) {
             return Err(Error::invalid(format!(

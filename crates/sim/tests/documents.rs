@@ -62,6 +62,7 @@ const NOTE: &str = "<!-- Made from the heads of the files in `crates/core`; chan
 fn strategies() -> String {
     let mut text = format!("# Strategies: what is trained in an epoch\n\n{NOTE}\n");
     text.push_str("A strategy is chosen by name: `hotset.Sampler(train, strategy=\"iis\")`, or `hotset simulate --run iis`.\n");
+    write!(text, "\nEvery strategy takes these too:\n\n{}", settings(sampling::COMMON)).unwrap();
     for entry in sampling::REGISTRY {
         write!(text, "\n## `{}`\n\n{}\n\n", entry.name, head(&source("sampling", entry.name))).unwrap();
         write!(

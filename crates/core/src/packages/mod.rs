@@ -6,9 +6,11 @@
 //! packed; server and simulator both carry out what it says. Where samples lie side by side in larger objects
 //! anyway, as in tar shards, [runs] of them are the packages, and nothing is packed.
 
+mod mixing;
 mod packer;
 mod runs;
 
+pub use mixing::{BATCH, Mixing};
 pub(crate) use packer::fit;
 pub use packer::{Packer, Packing};
 pub use runs::runs;

@@ -296,5 +296,7 @@ pub fn residents_first(policy: &dyn Policy, ids: &[Id]) -> Vec<Id> {
 }
 
 #[cfg(test)]
+mod rolling_tests;
+#[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;

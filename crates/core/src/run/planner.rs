@@ -14,7 +14,7 @@ use super::{Config, Inputs};
 use crate::bits::Bits;
 use crate::importance::{Report, SLICE, Score, Table, cut};
 use crate::packages::{Origin, Packages, Packer, Packing, fit};
-use crate::sampling::{self, Draw, Plan, Reevaluation, Residents, Strategy};
+use crate::sampling::{self, Draw, Drawn, Plan, Reevaluation, Residents, Rolling, Strategy, under_way};
 use crate::{Error, Id, Result};
 
 /// A plan, and what carrying it out needs.
@@ -45,6 +45,7 @@ struct Before {
     epoch: u64,
     strategy: Vec<u8>,
     last: Option<Last>,
+    rolling: Option<Rolling>,
 }
 
 /// See the module's head.
@@ -53,6 +54,8 @@ pub struct Planner {
     strategy: Box<dyn Strategy>,
     table: Table,
     last: Option<Last>,
+    /// What is left of the last draw, where epochs have a length of their own.
+    rolling: Option<Rolling>,
     before: Option<Before>,
     /// The newest epoch that is over.
     closed: Option<u64>,
@@ -101,6 +104,7 @@ impl Planner {
             next: 0,
             table: Table::new(samples),
             last: None,
+            rolling: Rolling::of(&config.strategy_values),
             before: None,
             closed: None,
             config,
@@ -199,7 +203,8 @@ impl Planner {
     /// Makes the plan of `epoch` for `world` ranks.
     pub fn plan(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, sight: &Sight) -> Made {
         self.step_back(epoch);
-        let pad = self.config.pad || self.strategy.pads();
+        // An epoch of a length of its own comes out even.
+        let pad = self.rolling.is_none() && (self.config.pad || self.strategy.pads());
         let package = self
             .package
             .map(|least| self.packages.as_ref().map_or(0, |packages| packages.largest()).max(least));
@@ -210,20 +215,29 @@ impl Planner {
             Some((last, over, left_out)) if *last + 1 == epoch && *over == world => Some(left_out.as_slice()),
             _ => None,
         };
-        let drawn = self.strategy.draw(&Draw {
+        let carried = carried.map(<[Id]>::to_vec);
+        let draw = Draw {
             epoch,
+            part: 0,
             world,
-            carried,
+            carried: carried.as_deref(),
             importance: Some(&self.table),
             reevaluated: inputs.reevaluated,
             accuracy: inputs.accuracy,
             rates: inputs.rates,
             residents: sight.residents.as_ref(),
             packages: self.packages.as_deref().map(|packages| (packages, buffer)),
-        });
+        };
+        let drawn = match &mut self.rolling {
+            None => self.strategy.draw(&draw),
+            Some(rolling) => {
+                let follows = self.last.as_ref().is_some_and(|(last, ..)| *last + 1 == epoch);
+                roll(rolling, &mut *self.strategy, follows, self.config.sizes.len(), &draw)
+            }
+        };
         let plan = Plan::cut(epoch, world, pad, drawn);
         self.last = Some((epoch, world, plan.left_out().to_vec()));
-        let plan = if self.strategy.pads() { plan.with_silent_padding() } else { plan };
+        let plan = if pad && self.strategy.pads() { plan.with_silent_padding() } else { plan };
         // The plan is made: what came late in the epoch before counts from now on.
         self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
         while self.table.settle() {}
@@ -259,11 +273,17 @@ impl Planner {
                 // The table stands as it is: what was reported meanwhile is newer than the plan that is made again.
                 if self.strategy.restore(&before.strategy).is_ok() {
                     self.last.clone_from(&before.last);
+                    self.rolling.clone_from(&before.rolling);
                 }
                 self.before = Some(before);
             }
             _ => {
-                self.before = Some(Before { epoch, strategy: self.strategy.save(), last: self.last.clone() });
+                self.before = Some(Before {
+                    epoch,
+                    strategy: self.strategy.save(),
+                    last: self.last.clone(),
+                    rolling: self.rolling.clone(),
+                });
             }
         }
     }
@@ -287,7 +307,15 @@ impl Planner {
             last: self.last.clone(),
             closed: self.closed,
             packing: self.unfinished(),
+            rest: self.save_rest(),
         }
+    }
+
+    fn save_rest(&self) -> Vec<u8> {
+        let rest = self.rolling.as_ref().map(Rolling::rest).filter(|rest| !rest.ids.is_empty());
+        rest.map_or_else(Vec::new, |rest| {
+            Plan::cut(0, 1, false, rest.clone()).save(self.config.sizes.len(), &self.table.snapshot())
+        })
     }
 
     /// Takes what [`Self::save`] gave, after all packages that were found complete were said to be.
@@ -305,6 +333,13 @@ impl Planner {
         }
         if saved.last.as_ref().is_some_and(|(_, world, left_out)| *world == 0 || !inside(left_out)) {
             return Err(foreign());
+        }
+        let rest = match saved.rest.as_slice() {
+            [] => Drawn::default(),
+            saved => Plan::restore(samples, saved, &self.table.snapshot()).ok_or_else(foreign)?.into_drawn(),
+        };
+        if let Some(rolling) = &mut self.rolling {
+            rolling.set_rest(rest);
         }
         self.strategy.restore(&saved.strategy)?;
         (self.last, self.closed) = (saved.last.clone(), saved.closed);
@@ -334,6 +369,44 @@ pub struct Saved {
     pub closed: Option<u64>,
     /// The packages that were being made.
     pub packing: Vec<(u32, Vec<Id>)>,
+    /// What is left of the last draw, as a plan saves itself; empty where nothing is.
+    pub rest: Vec<u8>,
+}
+
+/// The next epoch of what a strategy draws, where epochs have a length of their own; `follows` is whether the epoch
+/// before was planned here.
+fn roll(
+    rolling: &mut Rolling,
+    strategy: &mut dyn Strategy,
+    follows: bool,
+    samples: usize,
+    draw: &Draw<'_>,
+) -> Drawn {
+    let slots = rolling.slots(samples, draw.world);
+    let by_seed = !strategy.needs_losses()
+        && !strategy.looks_at_residents(true)
+        && !strategy.adapts()
+        && !strategy.repeats();
+    let later = draw.residents.map(Residents::without_low);
+    let mut make = |epoch: u64, part: u32, first: bool| {
+        let residents = if first { draw.residents } else { later.as_ref() };
+        let drawn = strategy.draw(&Draw { epoch, part, carried: Some(&[]), residents, ..draw.clone() });
+        if drawn.ids.is_empty() {
+            // So few samples that none was selected: an epoch of its length has them all.
+            return Drawn { ids: (0..samples as Id).collect(), ..drawn };
+        }
+        drawn
+    };
+    if !follows {
+        // Training begins, goes back or comes from elsewhere. What goes by its seed alone is drawn once more.
+        let rest = under_way(draw.epoch, slots, samples).filter(|_| by_seed).map(|(epoch, part, left)| {
+            let mut drawn = make(epoch, part, true);
+            drawn.split_off(drawn.ids.len().saturating_sub(left))
+        });
+        rolling.set_rest(rest.unwrap_or_default());
+    }
+    let alive = |package| draw.packages.is_some_and(|(packages, _)| !packages.is_dead(package));
+    rolling.next(slots, alive, |part, first| make(draw.epoch, part, first))
 }
 
 /// The reports of one mini-batch: the slots `position..` of a rank that has `rank_len` of them in `epoch`.

@@ -45,7 +45,7 @@ impl Strategy for Infobatch {
             .filter(|value| !value.is_nan())
             .fold((0.0f64, 0u64), |(sum, known), &value| (sum + f64::from(value), known + 1));
         let mean = sum / known.max(1) as f64;
-        let mut rng = Rng::new(setup.seed, draw.epoch, "infobatch");
+        let mut rng = Rng::new(setup.seed, draw.number(), "infobatch");
         let everybody = self.0.everybody(draw);
         if known == 0 || setup.is_full_last(draw.epoch) {
             let keys = Some(self.0.keys(values, &ranking));

@@ -20,6 +20,7 @@ mod pads;
 mod plan;
 mod quiver;
 mod realtime;
+mod rolling;
 mod selection;
 mod substitute;
 mod uniform;
@@ -28,6 +29,7 @@ mod uniform;
 mod conformance;
 
 pub use plan::{Drawn, Event, Plan};
+pub use rolling::{Rolling, under_way};
 
 use std::sync::Arc;
 
@@ -69,7 +71,7 @@ pub struct Entry {
 impl Entry {
     /// The values of its settings, those given and the defaults of the others.
     pub fn values<'a>(&self, given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Values> {
-        Values::resolve(self.name, self.parameters, given)
+        Values::resolve_with(self.name, self.parameters, COMMON, given)
     }
 }
 
@@ -80,6 +82,9 @@ pub fn find(name: &str) -> Result<&'static Entry> {
         Error::invalid(format!("strategy `{name}` is unknown; the strategies are {}", known.join(", ")))
     })
 }
+
+/// Settings that every strategy takes beside its own. They are the planner's: strategies do not look at them.
+pub const COMMON: &[Parameter] = &[rolling::EPOCH_LENGTH];
 
 /// A setting of every strategy that does not serve everything anyway.
 const FULL_LAST: Parameter = Parameter {
@@ -169,6 +174,14 @@ impl Residents {
         self.all.contains(id)
     }
 
+    /// The same without the L region, which packages push out as a plan goes on.
+    #[must_use]
+    pub fn without_low(&self) -> Self {
+        let mut all = self.all.clone();
+        self.low.iter().for_each(|id| all.remove(id));
+        Self { all, low: Bits::default() }
+    }
+
     /// Whether it was in the L region.
     pub fn is_low(&self, id: Id) -> bool {
         self.low.contains(id)
@@ -189,6 +202,8 @@ pub struct Rates {
 pub struct Draw<'a> {
     /// The epoch to draw.
     pub epoch: u64,
+    /// How many draws of this epoch were made before: beyond 0 only where epochs have a length of their own.
+    pub part: u32,
     /// The number of ranks that the plan is cut over.
     pub world: u32,
     /// Ids that the plan before left out: they take the first places instead of their drawn ones. `None`
@@ -208,6 +223,13 @@ pub struct Draw<'a> {
     pub residents: Option<&'a Residents>,
     /// The packages that are complete, where the policy has a region for them, and that region's bytes.
     pub packages: Option<(&'a Packages, u64)>,
+}
+
+impl Draw<'_> {
+    /// What tells this draw from all others of the run, for its random numbers: the epoch, where it is drawn once.
+    pub fn number(&self) -> u64 {
+        u64::from(self.part) << 32 | self.epoch
+    }
 }
 
 /// Whose losses are needed under the current model before a plan can be made.

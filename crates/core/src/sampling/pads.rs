@@ -52,11 +52,14 @@ pub(super) struct Pads {
     mean: Option<f64>,
     /// The accuracies of the last epochs, the newest last.
     accuracies: Vec<f64>,
+    /// Whether the epoch that is drawn is a plain shuffle.
+    fell_back: bool,
 }
 
 impl Pads {
     pub(super) fn new(setup: Setup, score: Score) -> Self {
-        Self { selection: Selection::new(setup, PARAMETERS), score, mean: None, accuracies: Vec::new() }
+        let selection = Selection::new(setup, PARAMETERS);
+        Self { selection, score, mean: None, accuracies: Vec::new(), fell_back: false }
     }
 
     fn name(&self) -> &'static str {
@@ -123,7 +126,11 @@ impl Strategy for Pads {
             },
         );
         let mean = (known > 0).then(|| sum / known as f64);
-        let falls_back = self.falls_back(mean, draw.accuracy);
+        // Judged once an epoch, however often it draws.
+        if draw.part == 0 {
+            self.fell_back = self.falls_back(mean, draw.accuracy);
+        }
+        let falls_back = self.fell_back;
         let setup = &self.selection.setup;
         let ranking = self.selection.rank(draw, &values);
         if known == 0 || falls_back || setup.is_full_last(draw.epoch) {
@@ -134,7 +141,7 @@ impl Strategy for Pads {
         // All scores may be 0 where losses are: then everybody is as likely.
         let floor = if most > 0.0 { 0.0 } else { 1.0 };
         let weight = |value: &f32| if value.is_nan() { unknown } else { f64::from(*value).max(floor) };
-        let mut rng = Rng::new(setup.seed, draw.epoch, "pads");
+        let mut rng = Rng::new(setup.seed, draw.number(), "pads");
         let mut drawn = multinomial(values.iter().map(weight), setup.samples, &mut rng);
         rng.shuffle(&mut drawn);
         let mut ids = carried_front(setup.end(), draw.carried.unwrap_or_default());

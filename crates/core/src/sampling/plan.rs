@@ -133,6 +133,12 @@ impl Plan {
         Self { silent: self.silent, ..plan }
     }
 
+    /// What it was cut from, as far as it is served.
+    pub fn into_drawn(self) -> Drawn {
+        let Self { ids, weights, substituted, events, keys, selected_high, unserved, .. } = self;
+        Drawn { ids, weights, substituted, events, keys, selected_high, unserved }
+    }
+
     /// The same plan, whose padded slots have weight 0, are not reported and count for no coverage.
     #[must_use]
     pub fn with_silent_padding(mut self) -> Self {

@@ -96,7 +96,7 @@ impl Quiver {
 
 impl Strategy for Quiver {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
-        let mut rng = Rng::new(self.setup.seed, draw.epoch, "quiver");
+        let mut rng = Rng::new(self.setup.seed, draw.number(), "quiver");
         let mut order: Vec<usize> = (0..self.chunks).collect();
         rng.shuffle(&mut order);
         if let Some(residents) = draw.residents {

@@ -75,7 +75,7 @@ impl Selection {
     }
 
     pub(super) fn rank(&self, draw: &Draw<'_>, values: &[f32]) -> Ranking {
-        Ranking::of(values, self.setup.seed, draw.epoch)
+        Ranking::of(values, self.setup.seed, draw.number())
     }
 
     pub(super) fn keys(&self, values: Vec<f32>, ranking: &Ranking) -> Arc<Keys> {
@@ -84,13 +84,13 @@ impl Selection {
 
     /// Every id, carried ones first.
     pub(super) fn everybody(&self, draw: &Draw<'_>) -> Vec<Id> {
-        shuffled(self.setup.end(), self.setup.seed, draw.epoch, draw.carried.unwrap_or_default())
+        shuffled(self.setup.end(), self.setup.seed, draw.number(), draw.carried.unwrap_or_default())
     }
 
     /// A selection by `values`, carried ids first.
     pub(super) fn select(&self, draw: &Draw<'_>, ranking: &Ranking) -> Vec<Id> {
         let front = carried_front(self.setup.end(), draw.carried.unwrap_or_default());
-        let mut rng = Rng::new(self.setup.seed, draw.epoch, "selection");
+        let mut rng = Rng::new(self.setup.seed, draw.number(), "selection");
         systematic(ranking, self.setup.values.share("fraction"), front, &mut rng)
     }
 

@@ -44,7 +44,7 @@ pub(super) fn substitute(
 ) -> Drawn {
     let selected_high = ids.iter().filter(|&&id| keys.is_high(id)).count() as u64;
     let mut drawn = Drawn { ids, selected_high, keys: Some(keys), ..Drawn::default() };
-    let mut rng = Rng::new(seed, draw.epoch, "substitute");
+    let mut rng = Rng::new(seed, draw.number(), "substitute");
     match (mode, draw.packages) {
         (Mode::Low, Some((packages, buffer))) if packages.living().next().is_some() => {
             by_low(&mut drawn, front, draw, packages, buffer, &mut rng);

@@ -104,7 +104,7 @@ impl Strategy for Uniform {
             (None, Some(before)) => self.left_out(before, draw.world),
             (None, None) => Vec::new(),
         };
-        shuffled(self.samples, self.seed, draw.epoch, &earlier).into()
+        shuffled(self.samples, self.seed, draw.number(), &earlier).into()
     }
 
     fn repeats(&self) -> bool {

@@ -16,7 +16,7 @@ use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, 
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x05";
+const MARK: &[u8; 8] = b"hotset\0\x06";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -112,6 +112,7 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
             .iter()
             .map(|(number, ids)| PackingState { number: *number, ids: ids.clone() })
             .collect(),
+        rest: planner.rest.clone(),
         last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
     }
 }
@@ -151,6 +152,7 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
             last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
             closed: state.closed,
             packing: state.packing.into_iter().map(|packing| (packing.number, packing.ids)).collect(),
+            rest: state.rest,
         },
         cuts: state
             .cuts

@@ -31,6 +31,7 @@ pub(crate) fn snapshot() -> Snapshot {
             last: Some((3, 2, vec![1])),
             closed: Some(1),
             packing: vec![(7, vec![3, 0])],
+            rest: vec![8, 9],
         },
         schedules: vec![ScheduleSnapshot {
             plan: vec![5, 6],

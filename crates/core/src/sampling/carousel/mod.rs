@@ -86,7 +86,7 @@ impl Carousel {
     /// A full pass over a cache from which nobody leaves.
     fn pass(&mut self, draw: &Draw<'_>) -> Drawn {
         let setup = &self.setup;
-        let ids = shuffled(setup.end(), setup.seed, draw.epoch, draw.carried.unwrap_or_default());
+        let ids = shuffled(setup.end(), setup.seed, draw.number(), draw.carried.unwrap_or_default());
         let window = self.window.get_or_insert_with(|| Window::new(setup, ids.clone()));
         window.halt();
         for &id in &ids {
