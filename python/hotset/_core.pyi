@@ -58,10 +58,20 @@ class Client:
         package_bytes: int = ...,
         package_options: dict[str, str] | None = None,
         state: bytes | None = None,
+        run: str = ...,
+        launch: str = ...,
+        attempt: int = ...,
+        parent: str = ...,
+        rank: int | None = None,
+        reader: bool = False,
+        resume: tuple[str, int | None, int] | None = None,
         wait: float,
     ) -> dict[str, Any]:
-        """The fields of `JobOpened`, as a dict. With `state` it goes on from there, unless it is open."""
-    def close_job(self, job: str, *, wait: float) -> None: ...
+        """The fields of `JobOpened`, as a dict. With `state` it goes on from there, unless it is open.
+
+        `run` is the one this process was in before; `resume` is a run, an epoch and slots trained of it.
+        """
+    def close_job(self, job: str, *, moves: bool = False, wait: float) -> None: ...
     def begin_epoch(
         self, job: str, epoch: int, *, rank: int, world: int, start: int, join: bool = False, wait: float
     ) -> Plan:

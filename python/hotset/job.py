@@ -6,6 +6,10 @@ this one as a rank of its own, else the program's, with the process's number and
 name of a dataset's own job adds the dataset's folder, and from the second on a number in order of creation,
 so that two datasets of one run differ and the ranks, which make theirs in the same order, agree. Names are
 made once, by the process that makes the dataset, and travel with it to loader workers.
+
+A name says which training is meant, not whether it goes on: each start of it is a run of its own, with an id
+that the server makes, unless it is resumed. A process that was started over by its launcher belongs to the
+launch that it was started by.
 """
 
 from __future__ import annotations
@@ -42,11 +46,23 @@ class Job:
     main_pid: int
     """The training process, watched by a private server."""
     lasting: bool = False
-    """Whether the user gave the name, so that a later run under it goes on where this one was cut off."""
+    """Whether a later process may ask for the name, so that its run can be resumed."""
+    launch: str = ""
+    """What the processes of one launch have in common; empty where there was no launcher."""
+    attempt: int = 0
+    """How often the launcher has started them over."""
+    parent: str = ""
+    """The launcher's process."""
+    rank: int | None = None
+    """The rank that the launcher gave."""
 
-    def planned(self, number: int) -> str:
-        """The job's name on the server when a sampler plans it, the `number`th of this dataset."""
-        return f"{self.name}/plan-{number}"
+    def planned(self, number: int, loads: int) -> str:
+        """The job's name on the server when a sampler plans it, the `number`th of this dataset.
+
+        Each of its `loads` of a state is another job there, so that ranks which have not loaded it yet, and
+        readers of the time before, stay where they are.
+        """
+        return f"{self.name}/plan-{number}" + (f"/load-{loads}" if loads else "")
 
 
 def new(job: str | None, place: str, settings: Settings) -> Job:
@@ -55,8 +71,27 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
     folder = place.rstrip("/").rpartition("/")[2] or "root"
     _numbers[run, folder] += 1
     number = _numbers[run, folder]
-    name = f"{run}/{folder}" if number == 1 else f"{run}/{folder}#{number}"
-    return Job(run, name, os.getpid(), lasting=job is not None)
+    launched = settings.launch is not None
+    return Job(
+        run,
+        f"{run}/{folder}" if number == 1 else f"{run}/{folder}#{number}",
+        os.getpid(),
+        lasting=job is not None or (launched and settings.restarts),
+        launch="" if settings.launch is None else short_hash(settings.launch),
+        attempt=settings.attempt if launched else 0,
+        parent=_parent() if launched else "",
+        rank=settings.rank,
+    )
+
+
+def _parent() -> str:
+    """The process that started this one, by its number and the time it was started at."""
+    number = os.getppid()
+    try:
+        with open(f"/proc/{number}/stat", "rb") as status:
+            return f"{number}-{status.read().rpartition(b')')[2].split()[19].decode()}"
+    except (OSError, IndexError):
+        return ""
 
 
 def short_hash(text: str) -> str:

@@ -59,7 +59,23 @@ class Joined:
     def past_server(self) -> bool:
         return any(source.past_server for source in self._sources)
 
-    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
+    @property
+    def run(self) -> str:
+        return "+".join(source.run for source in self._sources)
+
+    @property
+    def resumed(self) -> int | None:
+        epochs = [source.resumed for source in self._sources]
+        return epochs[0] if epochs.count(epochs[0]) == len(epochs) else None
+
+    def resume(self, run: str, epoch: int, position: int) -> None:
+        runs = run.split("+")
+        if len(runs) == len(self._sources):
+            for source, own in zip(self._sources, runs, strict=True):
+                # No dataset has trained more of its own plan; what was reported beyond is trained again.
+                source.resume(own, epoch, position)
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
         if scheme.packages not in ("", "off"):
             raise InvalidError(
                 "`packages=` is one dataset's, and a `ConcatDataset` has several; leave it out, or put the "
@@ -67,7 +83,7 @@ class Joined:
             )
         self._seed = scheme.seed
         for source in self._sources:
-            source.attach(scheme, rank, world)
+            source.attach(scheme, rank, world, resume)
 
     def ranks(self) -> tuple[int, int]:
         return self._sources[0].ranks()

@@ -61,8 +61,14 @@ class Direct:
     def past_server(self) -> bool:
         return True
 
-    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
+    run = ""
+    resumed: int | None = None
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
         self._scheme, self._ranks = scheme, Ranks(rank, world)
+
+    def resume(self, run: str, epoch: int, position: int) -> None:
+        """Past the server every plan follows from the seed, and nothing is learned."""
 
     def ranks(self) -> tuple[int, int]:
         return self._ranks.resolve()

@@ -59,6 +59,9 @@ class Sampler(Informed, DistributedSampler[int]):
     - `epoch_length`: how many samples each rank trains in every epoch; "auto" for its share of the dataset.
       Strategies that draw fewer go on with their next draw, over the edges of epochs, so that `len(loader)`
       never changes and schedules are exact. Without it an epoch is as long as what is drawn for it.
+    - `resume`: go on with what the newest run under the dataset's `job=` had learned. `sampler.epoch` is then
+      the epoch it was in; `set_epoch` may name an earlier one. Without it, and without a loaded state, every
+      run starts afresh.
     - `pad`: repeat some samples so that ranks get equal numbers, as `DistributedSampler` does, instead of
       leaving a remainder to the next epoch.
     """
@@ -81,6 +84,7 @@ class Sampler(Informed, DistributedSampler[int]):
         prefetch: bool = True,
         pad: bool = False,
         epoch_length: int | str | None = None,
+        resume: bool = False,
     ) -> None:
         # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
         _known("strategy", strategy, [name for name, *_ in _core.strategies()])
@@ -134,6 +138,9 @@ class Sampler(Informed, DistributedSampler[int]):
         )
         self._given_ranks = rank, num_replicas
         self._attach(scheme)
+        self._scheme = scheme
+        self._source.attach(scheme, rank, num_replicas, resume)
+        self.epoch = self._source.resumed or 0
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
 
@@ -401,6 +408,7 @@ class Sampler(Informed, DistributedSampler[int]):
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )
         judge_going_on(state.get("epoch_length"), world, self.epoch_length, self._source.ranks()[1])
+        self._source.resume(str(state.get("run", "")), epoch, position)
         self.epoch, self._start, self._fresh, self._loaded = epoch, position * world, True, True
         self._length, self._planned = (int(state.get("length", 0)), world), None
         mark = state.get("mark")
@@ -425,6 +433,7 @@ class Sampler(Informed, DistributedSampler[int]):
             "pad": self.pad,
             "dataset": catalog.dataset,
             "samples": catalog.samples,
+            "run": self._source.run,
         }
 
     def _drawn(self, position: int | None) -> dict[str, Any]:

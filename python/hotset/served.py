@@ -58,6 +58,19 @@ class Served:
         self._ranks = Ranks()
         self._plans = 0
         """Samplers so far; each has a job of its own."""
+        self._loads = 0
+        """States that this sampler has loaded; each makes its job another."""
+        self._run = ""
+        """The run that the job is."""
+        self._resume: tuple[str, int | None, int] | None = None
+        """What the job goes on from when it is next joined: a run, an epoch, and slots trained of it."""
+        self._resumed: int | None = None
+        self._newest = False
+        """Whether the job goes on with the newest run, at an epoch that is yet to be told."""
+        self._restored = False
+        """Whether what was learned was put in, and no epoch has begun since."""
+        self._note = ""
+        """What the user should know of the run as it begins."""
         self._joined: _core.Client | None = None
         """The connection on which this process is in the job."""
         self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
@@ -82,7 +95,7 @@ class Served:
     @property
     def name(self) -> str:
         """What the job is called on the server now."""
-        return self.job.planned(self._plans) if self._scheme.planned else self.job.name
+        return self.job.planned(self._plans, self._loads) if self._scheme.planned else self.job.name
 
     def select(self, ids: Sequence[int]) -> Served:
         return Served(
@@ -94,13 +107,51 @@ class Served:
             progress=None,
         )
 
-    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def resumed(self) -> int | None:
+        return self._resumed
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
+        if resume and not self.job.lasting:
+            raise InvalidError(
+                "`resume=True` goes on with the newest run of a name: give the dataset one, `job=`, in every "
+                "run"
+            )
         # The job so far is left first, so that the server's memory is not asked for twice.
-        if self._joined is not None:
-            self.close()
-        self._plans += 1
-        self._scheme, self._ranks = scheme, Ranks(rank, world)
+        self.close()
+        self._plans, self._loads = self._plans + 1, 0
+        self._open(scheme, Ranks(rank, world), ("", None, 0) if resume else None)
+        self._newest = resume
+
+    def resume(self, run: str, epoch: int, position: int) -> None:
+        # A checkpoint that holds what was learned needs nothing of the server's, nor does one made past it.
+        if run and not self._restored:
+            self._move(self._scheme, (run, epoch, position))
+
+    def _move(self, scheme: Scheme, resume: tuple[str, int, int] | None) -> None:
+        """Goes on in another job of the same name."""
+        self.close(moves=True)
+        self._loads += 1
+        self._open(scheme, self._ranks, resume)
+
+    def _open(self, scheme: Scheme, ranks: Ranks, resume: tuple[str, int | None, int] | None) -> None:
+        self._scheme, self._ranks, self._resume = scheme, ranks, resume
+        self._run, self._resumed, self._newest, self._note = "", None, False, ""
+        self._restored = scheme.state is not None
         self._on_job(lambda client, left: None)
+
+    def _settle(self, epoch: int) -> None:
+        """Before an epoch: the newest run is gone on with there, and what there is to say is said."""
+        if self._newest and self._resumed not in (None, epoch):
+            self.resume(self._run, epoch, 0)
+        self._newest = self._restored = False
+        if self._note:
+            warn_once(self._note, rank=self.ranks()[0])
+            self._note = ""
 
     def ranks(self) -> tuple[int, int]:
         return self._ranks.resolve()
@@ -116,6 +167,7 @@ class Served:
         return batch
 
     def plan(self, epoch: int, start: int) -> _core.Plan:
+        self._settle(epoch)
         rank, world = self.ranks()
         plan = self._on_job(
             lambda client, left: client.begin_epoch(
@@ -140,6 +192,7 @@ class Served:
             )
 
     def reevaluation(self, epoch: int) -> array[int]:
+        self._settle(epoch)
         rank, world = self.ranks()
         said = self._on_job(
             lambda client, left: client.reevaluate(self.name, epoch, rank=rank, world=world, wait=left)
@@ -172,7 +225,7 @@ class Served:
         return self._on_job(lambda client, left: client.state(self.name, wait=left))
 
     def restore(self, state: bytes) -> None:
-        self.attach(replace(self._scheme, state=state), self._ranks.rank, self._ranks.world)
+        self._move(replace(self._scheme, state=state), None)
 
     def scores(self) -> array[float]:
         return array("f", self._on_job(lambda client, left: client.scores(self.name, wait=left)))
@@ -195,12 +248,12 @@ class Served:
         jobs = [found for found in said["jobs"] if found["job"] == self.name]
         return {**(jobs[0] if jobs else {}), "server": said["server"]}
 
-    def close(self) -> None:
-        """Leaves the job, if this process is in it."""
+    def close(self, moves: bool = False) -> None:
+        """Leaves the job, if this process is in it; its run may move on to another."""
         client, self._joined = self._joined, None
         if client is not None and not client.closed:
             with contextlib.suppress(Error):
-                client.close_job(self.name, wait=_FAREWELL)
+                client.close_job(self.name, moves=moves, wait=_FAREWELL)
 
     def _on_job(
         self,
@@ -265,16 +318,43 @@ class Served:
             package_bytes=scheme.package_bytes,
             package_options=scheme.package_options,
             state=scheme.state,
+            run=self._run,
+            launch=self.job.launch,
+            attempt=self.job.attempt,
+            parent=self.job.parent,
+            rank=self.job.rank,
+            reader=os.getpid() != self.job.main_pid,
+            resume=self._resume,
             wait=deadline.left(),
         )
         again, self._joined = self._joined is not None, client
+        if not self._run:
+            self._run, self._resumed = said["run"], said["resumed"]
+            self._note = self._remark(said)
         # From now on the server's own state is newer.
-        self._scheme = replace(scheme, state=None)
+        self._scheme, self._resume = replace(scheme, state=None), None
         if said["one_host"]:
             self._judge_hosts(said["strategy"])
         # The server says these to the client that opens the job; one that opened it before has heard them.
         for remark in () if again else said["remarks"]:
             warn_once(remark)
+
+    def _remark(self, said: dict[str, Any]) -> str:
+        """What the user should know of the run that the server has opened."""
+        if said["earlier"] is not None:
+            return (
+                f"job `{self.job.run}` was trained before, as far as epoch {said['earlier']}; this run "
+                "starts afresh and uses nothing of it. To go on with it load its checkpoint "
+                "(`sampler.load_state_dict`), or make the sampler with `resume=True`"
+            )
+        run, epoch, position = self._resume or ("", 0, 0)
+        if run and (epoch or position) and said["resumed"] is None and said["one_host"]:
+            return (
+                f"the server no longer has what run `{run}` had learned by epoch {epoch}, and goes on "
+                "without: it keeps the last four epochs of the two newest runs of a `job=`. Load what the "
+                "checkpoint has, with `sampler.load_importance_state`"
+            )
+        return ""
 
     def _judge_hosts(self, strategy: str) -> None:
         """Refuses ranks on several hosts, whose servers would plan differently."""

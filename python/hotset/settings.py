@@ -8,7 +8,8 @@
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
 | `LOCAL_RANK`, `HOTSET_RUN` | the run of the process that started this one as a rank, where no launcher did |
-| `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_RUN_ID` | what all processes of one launch have in common |
+| `TORCHELASTIC_RUN_ID`, `MASTER_ADDR`, `MASTER_PORT`, `SLURM_JOB_ID` | what the processes of a launch share |
+| `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` | how often the launcher has started it over |
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .errors import InvalidError
 
 _OFF = {"off", "0", "no", "false"}
 _ON = {"", "on", "1", "yes", "true"}
+
+_RESTARTS = 1 << 20
+"""More often than this no launcher starts a program over between two requeues."""
 
 # A private server serves one job of one trainer: what points that trainer elsewhere must not reach it.
 _PASSED_ON = {"HOTSET_LOG", "HOTSET_RUNTIME_DIR", "HOTSET_CACHE_DIR", "HOTSET_RECORD"}
@@ -46,6 +50,10 @@ class Settings:
     """How many of them it started on this host."""
     run: str | None = None
     """The run of the process that started this one as a rank of its own."""
+    attempt: int = 0
+    """How often the launcher has started its processes over."""
+    restarts: bool = False
+    """Whether the launcher will start them over when one fails."""
 
     @classmethod
     def read(cls) -> Settings:
@@ -54,7 +62,6 @@ class Settings:
         if switch not in _OFF | _ON:
             raise InvalidError(f"the environment's HOTSET=`{switch}` is neither `on` nor `off`")
         rank, world = _number("RANK"), _number("WORLD_SIZE")
-        shared = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
         return cls(
             off=switch in _OFF,
             server=os.environ.get("HOTSET_SERVER") or None,
@@ -62,14 +69,28 @@ class Settings:
             rank=rank,
             world=world,
             local_world=_number("LOCAL_WORLD_SIZE"),
-            launch=None if rank is None else "\n".join(os.environ.get(name, "") for name in shared),
+            launch=None if rank is None else _launch(),
             run=os.environ.get("HOTSET_RUN") if "LOCAL_RANK" in os.environ and rank is None else None,
+            attempt=_RESTARTS * (_number("SLURM_RESTART_COUNT") or 0)
+            + (_number("TORCHELASTIC_RESTART_COUNT") or 0),
+            restarts=bool(_number("TORCHELASTIC_MAX_RESTARTS")),
         )
 
 
 def hand_down(run: str) -> None:
     """Lets processes that this one starts as its ranks, as Lightning does, know what run they belong to."""
     os.environ["HOTSET_RUN"] = run
+
+
+def _launch() -> str:
+    """What the processes of this launch share and keep when the launcher starts them over."""
+    elastic, requeued = (os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"))
+    # With a rendezvous of its own torchrun chooses a port anew each time it starts the processes.
+    named = elastic not in ("", "none")
+    # A job that is requeued may find itself on other hosts.
+    address = "" if named or requeued else os.environ.get("MASTER_ADDR", "")
+    port = "" if named else os.environ.get("MASTER_PORT", "")
+    return "\n".join((elastic, requeued, address, port))
 
 
 def environment_of_server() -> dict[str, str]:

@@ -130,8 +130,22 @@ class Planning(Protocol):
     def past_server(self) -> bool:
         """Whether samples are read past every server, in `uniform` order."""
 
-    def attach(self, scheme: Scheme, rank: int | None, world: int | None) -> None:
-        """Plans from now on, as `scheme` says and for the rank given, if one is."""
+    @property
+    def run(self) -> str:
+        """The run that is trained, by the id the server gave it; it stays when the run is resumed."""
+
+    @property
+    def resumed(self) -> int | None:
+        """The epoch at which a run goes on, where the server knows what it had learned."""
+
+    def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
+        """Plans from now on, as `scheme` says and for the rank given, if one is.
+
+        With `resume` it goes on with the newest run of the job's name.
+        """
+
+    def resume(self, run: str, epoch: int, position: int) -> None:
+        """Goes on with `run` where each rank had trained `position` slots of `epoch`."""
 
     def ranks(self) -> tuple[int, int]:
         """The rank of this process, and how many there are."""

@@ -162,11 +162,13 @@ def test_fifty_kills_change_neither_what_is_served_nor_what_is_kept(
     dataset.close()
 
 
-def _begin(client: hotset.Client, place: Path, job: str) -> None:
+def _begin(client: hotset.Client, place: Path, job: str, run: str = "") -> str:
+    """Begins an epoch, of the run that this process was in before if it says so; the run."""
     dataset = client.open_dataset(str(place), layout="files", wait=WAIT)["dataset"]
     asked: dict[str, Any] = {"cache": "20%", "strategy": "uniform", "policy": "", "seed": 0, "prefetch": True}
-    client.open_job(job, dataset, pad=False, lasting=True, wait=WAIT, **asked)
+    opened = client.open_job(job, dataset, pad=False, lasting=True, run=run, wait=WAIT, **asked)
     client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=WAIT)
+    return str(opened["run"])
 
 
 def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Callable[..., Server]) -> None:
@@ -174,7 +176,7 @@ def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Cal
     state = tmp_path / "state"
     server = serve("outside.sock", "--state", str(state))
     client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
-    _begin(client, place, "scored")
+    run = _begin(client, place, "scored")
     report = {"rank": 0, "upto": 2, "ids": [4, 5], "scores": [1.5, 2.5], "wait": WAIT}
     assert client.report("scored", 0, **report) == (2, 0)
     client.close()
@@ -182,7 +184,7 @@ def test_scores_that_were_acknowledged_survive_a_kill(tmp_path: Path, serve: Cal
 
     server = serve("again.sock", "--state", str(state))
     client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
-    _begin(client, place, "scored")
+    assert _begin(client, place, "scored", run) == run
     (stats,) = json.loads(client.stats("scored", wait=WAIT))["jobs"]
     assert [each["reported"] for each in stats["epochs"] if each["epoch"] == 0] == [2]
     client.close()
@@ -203,10 +205,11 @@ def test_a_damaged_state_is_set_aside_and_the_job_starts_anew(
 ) -> None:
     place = equal_files(tmp_path / "tree", 20, 100)
     state = tmp_path / "state"
+    run = ""
     for attempt in range(2):
         server = serve(f"{attempt}.sock", "--state", str(state))
         client = hotset.Client(str(server.socket), main_pid=os.getpid(), timeout=WAIT)
-        _begin(client, place, "named")
+        run = _begin(client, place, "named", run)
         (line,) = (each for each in listed(state) if not each["damage"])
         assert (line["job"], line["samples"], line["epoch"]) == ("named", 20, 0)
         client.close()

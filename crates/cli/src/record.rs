@@ -11,19 +11,19 @@ use crate::table;
 
 /// Make a loss trace of a recorded run.
 ///
-/// Record a run with `hotset serve --record DIRECTORY`, or with HOTSET_RECORD=DIRECTORY for a private server; each job
-/// that reports losses (`sampler.update`) gets a file there. The trace is a NumPy array of [epochs, samples], not a
+/// Record a run with `hotset serve --record DIRECTORY`, or with HOTSET_RECORD=DIRECTORY for a private server; each run
+/// of a job that reports losses (`sampler.update`) gets a file there. The trace is a NumPy array of [epochs, samples], not a
 /// number where a sample was not trained, as `hotset simulate --trace` reads it.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
   HOTSET_RECORD=runs python train.py
-  hotset record runs/*.reports --out trace.npy
+  hotset record runs/NAME.reports --out trace.npy
   hotset simulate --trace trace.npy")]
 pub(crate) struct Record {
-    /// The recording of one job
-    #[arg(value_name = "FILE")]
-    recording: PathBuf,
+    /// The recording of one run
+    #[arg(required = true, value_name = "FILE")]
+    recordings: Vec<PathBuf>,
     /// Where to write the trace
     #[arg(long, value_name = "FILE", default_value = "trace.npy")]
     out: PathBuf,
@@ -31,12 +31,13 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn run(self) -> Result<()> {
-        let (samples, losses) = record::read(&self.recording)?;
+        let [recording] = self.recordings.as_slice() else { return Err(several(&self.recordings)) };
+        let (samples, losses) = record::read(recording)?;
         let epochs = losses.len().checked_div(samples).unwrap_or(0);
         if epochs == 0 {
             return Err(Error::invalid(format!(
                 "`{}` holds no losses: call `sampler.update(ids, loss)` in the training loop",
-                self.recording.display()
+                recording.display()
             )));
         }
         let file = std::fs::File::create(&self.out).map_err(|error| self.failed(&error))?;
@@ -53,6 +54,22 @@ impl Record {
     fn failed(&self, error: &std::io::Error) -> Error {
         Error::invalid(format!("cannot write `{}`: {error}; choose another `--out`", self.out.display()))
     }
+}
+
+/// Says what the runs are of which one can become a trace.
+fn several(recordings: &[PathBuf]) -> Error {
+    let shown = recordings.iter().map(|path| match record::read(path) {
+        Ok((samples, losses)) => {
+            let epochs = losses.len().checked_div(samples).unwrap_or(0);
+            format!("\n  {}: {epochs} epochs of {samples} samples", path.display())
+        }
+        Err(error) => format!("\n  {error}"),
+    });
+    Error::invalid(format!(
+        "a trace is made of one run, and these are {}: name one of them{}",
+        recordings.len(),
+        shown.collect::<String>()
+    ))
 }
 
 /// What stands before the values of an array in NumPy's format 1.0: a mark, and a description padded to 64 bytes.

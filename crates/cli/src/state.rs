@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use hotset_core::bytes::human;
 use hotset_core::{Error, Result};
-use hotset_server::state::list;
+use hotset_server::state::{all_of_run, list};
 use serde::Serialize;
 
 use crate::{place, table};
@@ -14,7 +14,7 @@ use crate::{place, table};
 /// List or drop what servers have written down of jobs.
 ///
 /// A server that is killed goes on from the state of its jobs: plans, scores, and what the policy keeps. The state
-/// of a job goes when it is closed; that of a `job=` whose process died stays, for its next run.
+/// of a `job=` stays when its process ends, for a run that resumes it: of the newest run and of the one before.
 #[derive(Args)]
 pub(crate) struct State {
     /// Where states are kept [default: state in $HOTSET_CACHE_DIR or ~/.cache/hotset]
@@ -47,6 +47,7 @@ enum Command {
 #[derive(Serialize)]
 struct Line {
     job: String,
+    run: String,
     strategy: String,
     policy: String,
     samples: u64,
@@ -87,6 +88,7 @@ fn read(directory: &Path) -> Vec<Line> {
         Line {
             epoch: state.ranks.iter().map(|rank| rank.epoch).max(),
             job: state.job,
+            run: state.run,
             strategy: state.strategy,
             policy: state.policy,
             samples: state.samples,
@@ -114,7 +116,7 @@ fn show(lines: &[Line], json: bool, directory: &Path) -> Result<()> {
             }
             let epoch = line.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
             let age = format!("{} min old", line.age_seconds / 60);
-            vec![line.job.clone(), line.strategy.clone(), epoch, human(line.bytes), age]
+            vec![line.job.clone(), line.run.clone(), line.strategy.clone(), epoch, human(line.bytes), age]
         }))
     };
     table::print(&format!("{text}\n"));
@@ -128,9 +130,10 @@ fn drop_states(lines: &[Line], jobs: &[String], all: bool) -> Result<()> {
         )));
     }
     for line in lines.iter().filter(|line| all || jobs.contains(&line.job)) {
-        std::fs::remove_file(&line.path)
-            .map_err(|error| Error::invalid(format!("cannot remove `{}`: {error}", line.path.display())))?;
-        let _ = std::fs::remove_file(line.path.with_extension("log"));
+        for file in all_of_run(&line.path).into_iter().filter(|file| file.exists()) {
+            std::fs::remove_file(&file)
+                .map_err(|error| Error::invalid(format!("cannot remove `{}`: {error}", file.display())))?;
+        }
     }
     Ok(())
 }

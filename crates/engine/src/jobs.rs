@@ -98,6 +98,14 @@ impl Engine {
         sweeping.into_iter().for_each(|thread| drop(thread.join()));
     }
 
+    /// Ends a job whoever is still in it: its run is over.
+    pub fn end_job(&self, job: &str) {
+        let mut state = self.shared.lock();
+        if let Ok(serial) = state.job(job) {
+            state.end_job(serial);
+        }
+    }
+
     /// Ends the jobs whose last client went longer ago than jobs linger. True if there were any.
     pub fn tidy(&self, now: Instant) -> bool {
         let mut state = self.shared.lock();

@@ -80,7 +80,8 @@ impl Client {
     /// The fields of `JobOpened`, as a dict.
     #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, lasting=false,
         strategy_settings=None, policy_settings=None, epochs=Whole(0), packages=String::new(),
-        package_bytes=Whole(0), package_options=None, state=None, wait))]
+        package_bytes=Whole(0), package_options=None, state=None, run=String::new(), launch=String::new(),
+        attempt=Whole(0), parent=String::new(), rank=None, reader=false, resume=None, wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_job<'py>(
         &self,
@@ -101,6 +102,13 @@ impl Client {
         package_bytes: Whole<u64>,
         package_options: Option<BTreeMap<String, String>>,
         state: Option<Vec<u8>>,
+        run: String,
+        launch: String,
+        attempt: Whole<u64>,
+        parent: String,
+        rank: Option<Whole<u32>>,
+        reader: bool,
+        resume: Option<(String, Option<Whole<u64>>, Whole<u64>)>,
         wait: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
         let request = proto::OpenJob {
@@ -120,6 +128,19 @@ impl Client {
             package_bytes: package_bytes.0,
             package_options: package_options.unwrap_or_default(),
             restore: state.is_some(),
+            run,
+            launch: Some(proto::Launch {
+                name: launch,
+                attempt: attempt.0,
+                parent,
+                rank: rank.map(|rank| rank.0),
+                reader,
+            }),
+            resume: resume.map(|(run, epoch, position)| proto::Resume {
+                run,
+                epoch: epoch.map(|epoch| epoch.0),
+                position: position.0,
+            }),
         };
         let opened = waiting(py, |tick| {
             if let Some(state) = &state {
@@ -134,12 +155,15 @@ impl Client {
         fields.set_item("granted", opened.granted)?;
         fields.set_item("remarks", opened.remarks)?;
         fields.set_item("one_host", opened.one_host)?;
+        fields.set_item("run", opened.run)?;
+        fields.set_item("resumed", opened.resumed)?;
+        fields.set_item("earlier", opened.earlier)?;
         Ok(fields)
     }
 
-    #[pyo3(signature = (job, *, wait))]
-    fn close_job(&self, py: Python<'_>, job: String, wait: Seconds) -> PyResult<()> {
-        waiting(py, |tick| self.inner.close_job(proto::CloseJob { job }, wait.0, tick))
+    #[pyo3(signature = (job, *, moves=false, wait))]
+    fn close_job(&self, py: Python<'_>, job: String, moves: bool, wait: Seconds) -> PyResult<()> {
+        waiting(py, |tick| self.inner.close_job(proto::CloseJob { job, moves }, wait.0, tick))
     }
 
     #[pyo3(signature = (job, epoch, *, rank, world, start, join=false, wait))]

@@ -14,6 +14,9 @@ use crate::leftovers::Leftovers;
 /// The highest number that is taken for one that was counted up to: everything below it takes memory.
 const MOST_PACKAGES: u32 = 1 << 24;
 
+/// Digits of a run's name.
+const RUN: usize = 16;
+
 /// See the module's head.
 pub(crate) struct Opening {
     pub(crate) request: JobRequest,
@@ -23,6 +26,11 @@ pub(crate) struct Opening {
     pub(crate) package_options: BTreeMap<String, String>,
     /// Where packages are noted that must not outlive their job.
     pub(crate) leftovers: Option<Arc<Leftovers>>,
+    /// The run that the client is in; `None` where it is new to the job.
+    pub(crate) run: Option<String>,
+    pub(crate) launch: proto::Launch,
+    /// Where it goes on, if it does.
+    pub(crate) resume: Option<proto::Resume>,
 }
 
 impl Opening {
@@ -53,6 +61,12 @@ impl Opening {
         }))
     }
 
+    /// Whose packages they are: a run that goes on from an earlier place finds those it had. Packages of a job whose name
+    /// was made up are removed with it.
+    fn shelf_name(&self) -> &str {
+        if self.lasting { kept(&self.request.job) } else { &self.request.job }
+    }
+
     /// The shelf at `place`, with what lies there; what an earlier server left unfinished is removed.
     fn shelf(&self, engine: &Engine, place: &str) -> Result<Place> {
         let dataset =
@@ -65,7 +79,7 @@ impl Opening {
             )));
         }
         let opened =
-            Shelf::open(place, &self.package_options, dataset, &self.request.job).and_then(|shelf| {
+            Shelf::open(place, &self.package_options, dataset, self.shelf_name()).and_then(|shelf| {
                 shelf.sweep()?;
                 let scan = shelf.scan(&mut |_| {})?;
                 let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
@@ -107,7 +121,39 @@ impl Opening {
             packages: some(asked.packages),
             package_bytes: if asked.package_bytes == 0 { PACKAGE_BYTES } else { asked.package_bytes },
         };
-        let package_options = asked.package_options;
-        Ok(Self { request, lasting: asked.lasting, package_options, leftovers: None })
+        let named = [Some(&asked.run), asked.resume.as_ref().map(|resume| &resume.run)];
+        named.into_iter().flatten().try_for_each(|run| check_run(run))?;
+        Ok(Self {
+            request,
+            lasting: asked.lasting,
+            package_options: asked.package_options,
+            run: some(asked.run),
+            launch: asked.launch.unwrap_or_default(),
+            resume: asked.resume,
+            leftovers: None,
+        })
     }
+}
+
+/// What a job's state and packages are kept under: a job that goes on from an earlier place is a job of its own in the
+/// engine, `NAME/load-2`, so that ranks and readers that have not gone back yet do not meet it.
+pub(crate) fn kept(job: &str) -> &str {
+    match job.rsplit_once("/load-") {
+        Some((name, number)) if !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()) => name,
+        _ => job,
+    }
+}
+
+/// Refuses what cannot be the name of a run, which is part of the names of files.
+pub(crate) fn check_run(run: &str) -> Result<()> {
+    if run.is_empty() || run.len() == RUN && run.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the state is damaged: its run `{run}` is not {RUN} hexadecimal digits")))
+}
+
+/// A name that no other run has.
+pub(crate) fn new_run() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }

@@ -1,7 +1,9 @@
 //! Reports as they came, for a simulation of the run.
 //!
-//! With a directory to record to, every accepted report of a job is appended to a file named after the job, behind
-//! a first entry that says how many samples its dataset has. `hotset record` makes a trace of it.
+//! With a directory to record to, every accepted report of a job is appended to a file named after the job and its run,
+//! behind a first entry that says how many samples its dataset has. A run that goes on goes on with its file, behind an
+//! entry without samples that says from where: what was recorded later than that is of a future that did not come.
+//! `hotset record` makes a trace of it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use hotset_core::{Error, Result};
 use hotset_engine::Engine;
 use hotset_wire::proto::Report;
 
+use crate::opening::kept;
+use crate::state::States;
 use crate::state::log::{self, Log};
 
 /// See the module's head.
@@ -39,10 +43,14 @@ impl Recorder {
     }
 
     /// Notes a report.
-    pub(crate) fn note(&self, engine: &Engine, report: &Report) {
+    pub(crate) fn note(&self, engine: &Engine, states: &States, report: &Report) {
         let Some(directory) = &self.directory else { return };
+        if report.ids.is_empty() {
+            return;
+        }
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = logs.entry(report.job.clone()).or_insert_with(|| begin(directory, engine, &report.job));
+        let log =
+            logs.entry(report.job.clone()).or_insert_with(|| begin(directory, engine, states, &report.job));
         if let Some(open) = log
             && let Err(error) = open.append(report)
         {
@@ -53,19 +61,20 @@ impl Recorder {
     }
 }
 
-/// The recording of a job, which goes on where a server before this one left it.
-fn begin(directory: &Path, engine: &Engine, job: &str) -> Option<Log> {
-    let name: String =
-        job.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-    // Two jobs whose names differ in what a file name cannot hold have two files.
-    let hash = blake3::hash(job.as_bytes()).to_hex();
-    let path = directory.join(format!("{name}-{}.reports", &hash[..8]));
+/// The recording of a job's run, which goes on where a server before this one left it.
+fn begin(directory: &Path, engine: &Engine, states: &States, job: &str) -> Option<Log> {
+    let name = kept(job).chars();
+    let name: String = name.map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    let (run, resumed) = states.run(job)?;
+    let path = directory.join(format!("{name}-{run}.reports"));
     let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
     let opened = log::read(&path).and_then(|(before, length)| {
         let mut log = Log::go_on(&path, length)?;
-        if before.is_empty() {
-            let head = Report { job: job.to_owned(), upto: samples, ..Report::default() };
-            log.append(&head).map_err(|error| Error::unavailable(error.to_string()))?;
+        let note = |epoch, upto| Report { job: kept(job).to_owned(), epoch, upto, ..Report::default() };
+        let head = before.is_empty().then(|| note(0, samples));
+        let back = resumed.map(|(epoch, position)| note(epoch, position));
+        for entry in head.into_iter().chain(back) {
+            log.append(&entry).map_err(|error| Error::unavailable(error.to_string()))?;
         }
         Ok(log)
     });
@@ -91,12 +100,20 @@ pub fn read(path: &Path) -> Result<(usize, Vec<f32>)> {
         return Err(Error::invalid(format!("`{shown}` is no recording: see `hotset serve --record`")));
     };
     let samples = head.upto as usize;
-    let epochs = reports.iter().map(|report| report.epoch as usize + 1).max().unwrap_or(0);
+    let mut kept: Vec<&Report> = Vec::with_capacity(reports.len());
+    for report in reports {
+        if report.ids.is_empty() {
+            kept.retain(|earlier| log::before(earlier, (report.epoch, report.upto)));
+        } else {
+            kept.push(report);
+        }
+    }
+    let epochs = kept.iter().map(|report| report.epoch as usize + 1).max().unwrap_or(0);
     let cells = samples.checked_mul(epochs).filter(|&cells| cells <= MOST_CELLS).ok_or_else(|| {
         Error::invalid(format!("`{shown}` holds {epochs} epochs of {samples} samples: more than a trace can"))
     })?;
     let mut losses = vec![f32::NAN; cells];
-    for report in reports {
+    for report in kept {
         let row = report.epoch as usize * samples;
         for (&id, &score) in report.ids.iter().zip(&report.scores) {
             if (id as usize) < samples {
@@ -130,6 +147,24 @@ mod tests {
         assert_eq!(samples, 3);
         let shown: Vec<String> = losses.iter().map(|loss| loss.to_string()).collect();
         assert_eq!(shown, ["1.5", "NaN", "0.5", "2.5", "NaN", "NaN"]);
+    }
+
+    #[test]
+    fn what_was_trained_after_the_place_that_a_run_went_back_to_is_no_part_of_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("job.reports");
+        let mut log = Log::new(&path).unwrap();
+        let mark = |epoch, upto| Report { job: "job".into(), epoch, upto, ..Report::default() };
+        let at = |epoch, upto, id, score| Report { upto, ..report(epoch, &[id], &[score]) };
+        log.append(&mark(0, 2)).unwrap();
+        for (epoch, upto, id, score) in [(0, 1, 0, 0.5), (0, 2, 1, 1.5), (1, 1, 0, 2.5), (1, 2, 1, 3.5)] {
+            log.append(&at(epoch, upto, id, score)).unwrap();
+        }
+        // Back to the middle of epoch 0, which is trained on with the other sample, and no more.
+        log.append(&mark(0, 1)).unwrap();
+        log.append(&at(0, 2, 1, 9.0)).unwrap();
+        let (samples, losses) = read(&path).unwrap();
+        assert_eq!((samples, losses), (2, vec![0.5, 9.0]));
     }
 
     #[test]

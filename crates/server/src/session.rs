@@ -20,6 +20,7 @@ use hotset_wire::{PROTOCOL, proto::Response};
 use crate::answer;
 use crate::opening::Opening;
 use crate::server::Host;
+use crate::state::Peer;
 
 /// How long a client has to say who it is, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,6 +44,7 @@ pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
     while host.check().is_ok() {
         if connection.hung_up() {
             host.engine.detach(session, Instant::now());
+            host.states.left(session);
             return;
         }
         std::thread::sleep(LOOK_UP);
@@ -96,6 +98,9 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
         pid: std::process::id(),
     };
     send(connection, host, response::Kind::Welcome(welcome))?;
+    // A process of another namespace has no number here; its own will do.
+    let process = connection.peer_process().unwrap_or(hello.main_pid);
+    let peer = Peer { session, process };
     // The parts of a state that were put on this connection.
     let mut put = Vec::new();
     loop {
@@ -111,7 +116,7 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
             host.engine.release(session, &released.leases);
             continue;
         }
-        match answer(connection, host, session, &mut put, kind) {
+        match answer(connection, host, peer, &mut put, kind) {
             Ok(()) => {}
             // Whatever broke off because the server stops is no answer: the client asks the next server.
             Err(Trouble::Request(error)) if host.check().is_err() => return Err(Trouble::Line(error)),
@@ -125,14 +130,14 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
 fn answer(
     connection: &mut Connection,
     host: &Arc<Host>,
-    session: SessionId,
+    peer: Peer,
     put: &mut Vec<u8>,
     kind: request::Kind,
 ) -> Answered {
-    let engine = &host.engine;
+    let (engine, session) = (&host.engine, peer.session);
     let answer = match kind {
         request::Kind::GetBatch(asked) => return get_batch(connection, host, session, &asked),
-        request::Kind::BeginEpoch(asked) => return begin_epoch(connection, host, &asked),
+        request::Kind::BeginEpoch(asked) => return begin_epoch(connection, host, peer, &asked),
         request::Kind::GetMemory(asked) => return get_memory(connection, host, &asked),
         request::Kind::Reevaluate(asked) => {
             let ids = engine.reevaluation(&asked.job, asked.epoch, (asked.rank, asked.world))?;
@@ -171,12 +176,9 @@ fn answer(
         request::Kind::OpenJob(asked) => {
             let state = std::mem::take(put);
             let state = asked.restore.then_some(state.as_slice());
-            let grant = host.states.open(
-                engine,
-                session,
-                Opening::new(asked)?.sweeping(host.leftovers.clone()),
-                state,
-            )?;
+            let opening = Opening::new(asked)?.sweeping(host.leftovers.clone());
+            let opened = host.states.open(engine, peer, opening, state)?;
+            let grant = opened.grant;
             response::Kind::JobOpened(proto::JobOpened {
                 strategy: grant.strategy,
                 policy: grant.policy,
@@ -184,16 +186,19 @@ fn answer(
                 granted: grant.granted,
                 remarks: grant.remarks,
                 one_host: grant.one_host,
+                run: opened.run,
+                resumed: opened.resumed,
+                earlier: opened.earlier,
             })
         }
         request::Kind::CloseJob(asked) => {
             engine.close_job(session, &asked.job);
-            host.states.closed(engine, &asked.job);
+            host.states.closed(engine, session, &asked.job, asked.moves);
             response::Kind::JobClosed(proto::JobClosed {})
         }
         request::Kind::Report(asked) => {
             let (accepted, rejected) = host.states.report(engine, &asked)?;
-            host.recorder.note(engine, &asked);
+            host.recorder.note(engine, &host.states, &asked);
             response::Kind::Reported(proto::Reported { accepted, rejected })
         }
         request::Kind::GetStats(asked) => response::Kind::Stats(stats(host, &asked.job)),
@@ -251,7 +256,15 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> An
     send(connection, host, response::Kind::Batch(batch))
 }
 
-fn begin_epoch(connection: &mut Connection, host: &Arc<Host>, asked: &proto::BeginEpoch) -> Answered {
+fn begin_epoch(
+    connection: &mut Connection,
+    host: &Arc<Host>,
+    peer: Peer,
+    asked: &proto::BeginEpoch,
+) -> Answered {
+    if !asked.join {
+        host.states.begins(peer, &asked.job, asked.rank)?;
+    }
     let ranks = (asked.rank, asked.world);
     let plan = host.engine.begin_epoch(&asked.job, asked.epoch, ranks, asked.start, asked.join)?;
     host.states.begun(&host.engine, &asked.job, asked.epoch);

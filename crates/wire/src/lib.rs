@@ -27,4 +27,4 @@ pub use plan::Plan;
 pub use socket::{Connection, Tick};
 
 /// The protocol spoken here; two sides that name different ones do not talk.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;

@@ -115,6 +115,12 @@ impl Connection {
         Ok(sockopt::socket_peercred(&self.stream)?.uid.as_raw())
     }
 
+    /// The process that opened the other end, as it is numbered here, if it is.
+    pub fn peer_process(&self) -> Option<u32> {
+        let credentials = sockopt::socket_peercred(&self.stream).ok()?;
+        u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
+    }
+
     /// Whether the other end is closed; never waits.
     pub fn hung_up(&self) -> bool {
         let flags = PollFlags::RDHUP | PollFlags::HUP;

@@ -58,7 +58,7 @@ fn a_failure_of_the_server_comes_out_as_it_is_and_leaves_the_connection_open() {
     let client = stage.client();
     assert_eq!(client.get_batch(get(1), &mut idle()).unwrap_err(), failure);
     assert!(!client.closed());
-    client.close_job(proto::CloseJob { job: "j".into() }, WAIT, &mut idle()).unwrap();
+    client.close_job(proto::CloseJob { job: "j".into(), moves: false }, WAIT, &mut idle()).unwrap();
 }
 
 #[test]

@@ -16,13 +16,22 @@ use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, 
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x06";
+const MARK: &[u8; 8] = b"hotset\0\x07";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
+/// What a state is of.
+pub(super) struct Of<'a> {
+    /// The job, as its state is kept.
+    pub(super) job: &'a str,
+    pub(super) run: &'a str,
+    /// Whether its name outlives its training process.
+    pub(super) lasting: bool,
+}
+
 /// Writes a job's state, replacing an older one.
-pub(super) fn write(path: &Path, snapshot: &Snapshot, lasting: bool) -> Result<()> {
-    let bytes = bytes(snapshot, lasting);
+pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()> {
+    let bytes = bytes(snapshot, of);
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
         let mut file = File::create(&temporary)?;
@@ -36,8 +45,8 @@ pub(super) fn write(path: &Path, snapshot: &Snapshot, lasting: bool) -> Result<(
 }
 
 /// A job's state as a file holds it.
-pub(super) fn bytes(snapshot: &Snapshot, lasting: bool) -> Vec<u8> {
-    let body = encode(snapshot, lasting).encode_to_vec();
+pub(super) fn bytes(snapshot: &Snapshot, of: &Of<'_>) -> Vec<u8> {
+    let body = encode(snapshot, of).encode_to_vec();
     [MARK.as_slice(), blake3::hash(&body).as_bytes(), &body].concat()
 }
 
@@ -68,7 +77,7 @@ fn checked(bytes: &[u8]) -> Option<&[u8]> {
     (blake3::hash(body).as_bytes() == hash).then_some(body)
 }
 
-fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
+fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
     let request = &snapshot.request;
     let schedule = |saved: &ScheduleSnapshot| ScheduleState {
         plan: saved.plan.clone(),
@@ -79,7 +88,8 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
     };
     let planner = &snapshot.planner;
     JobState {
-        job: request.job.clone(),
+        job: of.job.to_owned(),
+        run: of.run.to_owned(),
         dataset: request.dataset.clone(),
         cache: request.cache.to_string(),
         cache_bytes: if let Amount::Bytes(bytes) = request.cache { Some(bytes) } else { None },
@@ -90,7 +100,7 @@ fn encode(snapshot: &Snapshot, lasting: bool) -> JobState {
         prefetch: request.prefetch,
         pad: request.pad,
         samples: snapshot.samples,
-        lasting,
+        lasting: of.lasting,
         strategy_settings: request.strategy_settings.clone(),
         policy_settings: request.policy_settings.clone(),
         epochs: request.epochs.unwrap_or_default(),

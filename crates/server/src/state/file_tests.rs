@@ -45,14 +45,19 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
+fn of() -> Of<'static> {
+    Of { job: "run/train", run: "0123456789abcdef", lasting: true }
+}
+
 #[test]
 fn what_is_written_is_read() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("job.state");
     assert!(read(&path).unwrap().is_none());
-    write(&path, &snapshot(), true).unwrap();
+    write(&path, &snapshot(), &of()).unwrap();
     let state = read(&path).unwrap().unwrap();
     assert!(state.lasting);
+    assert_eq!(state.run, of().run);
     assert_eq!(decode(state).unwrap(), snapshot());
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left behind");
 }
@@ -62,7 +67,7 @@ proptest! {
     fn a_damaged_file_is_refused_and_never_believed(cut in 0usize..200, flip in 0usize..200, bit in 0u8..8) {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("job.state");
-        write(&path, &snapshot(), false).unwrap();
+        write(&path, &snapshot(), &of()).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let mut flipped = whole.clone();
         let at = flip % whole.len();

@@ -58,6 +58,11 @@ impl Log {
     }
 }
 
+/// Whether a report was made before the place of a run, an epoch and the slots that each rank had trained of it.
+pub(crate) fn before(report: &Report, (epoch, position): (u64, u64)) -> bool {
+    report.epoch < epoch || report.epoch == epoch && report.upto <= position
+}
+
 /// The reports of a log, and how many of its bytes they take; what follows a damaged entry is left out.
 pub(crate) fn read(path: &Path) -> Result<(Vec<Report>, u64)> {
     let bytes = match fs::read(path) {

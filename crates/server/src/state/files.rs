@@ -1,0 +1,269 @@
+//! The files of one run of a job: its states when the last epochs began, and the reports since each.
+//!
+//! A file is named `JOB-RUN.EPOCH.state`, with a hash for the job, and has a log of the same name beside it. A run that
+//! goes back to one of the epochs that are kept finds all as it was then; what it had begun after that goes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use hotset_core::{Error, Result};
+use hotset_engine::{Engine, Snapshot, Trained};
+use hotset_wire::proto::Report;
+use hotset_wire::state::JobState;
+
+use super::file::{self, Of};
+use super::log::{self, Log};
+
+/// How many epochs of a run are kept: the newest and three before, so that a run that is killed in one epoch can go on
+/// from the end of the third before it.
+pub(super) const EPOCHS: usize = 4;
+
+/// A place in a run: an epoch, and the slots that each rank had trained of it.
+pub(super) type Place = (u64, u64);
+
+/// See the module's head.
+pub(super) struct Files {
+    directory: PathBuf,
+    /// The job, as its state is kept.
+    job: String,
+    pub(super) run: String,
+    log: Option<Log>,
+    /// The epoch whose beginning was written down.
+    pub(super) written: Option<u64>,
+    /// Whether writing has failed, which is said once.
+    failed: bool,
+}
+
+/// A run of a job that has files.
+pub(super) struct Found {
+    pub(super) run: String,
+    /// The newest epoch that it had begun.
+    pub(super) epoch: u64,
+    modified: SystemTime,
+}
+
+/// What the files of a job begin with.
+fn stem(job: &str) -> String {
+    blake3::hash(job.as_bytes()).to_hex()[..16].to_owned()
+}
+
+/// The run and epoch in the name of a state, if it is one of the job with this stem.
+fn parsed<'a>(name: &'a str, stem: &str) -> Option<(&'a str, u64)> {
+    let (run, epoch) = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(".state")?.split_once('.')?;
+    Some((run, epoch.parse().ok()?))
+}
+
+/// The runs of a job that have files, the newest first.
+pub(super) fn runs(directory: &Path, job: &str) -> Vec<Found> {
+    let stem = stem(job);
+    let mut found: Vec<Found> = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some((run, epoch)) = name.to_str().and_then(|name| parsed(name, &stem)) else { continue };
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+        match found.iter_mut().find(|other| other.run == run) {
+            Some(known) => {
+                (known.epoch, known.modified) = (known.epoch.max(epoch), known.modified.max(modified));
+            }
+            None => found.push(Found { run: run.to_owned(), epoch, modified }),
+        }
+    }
+    found.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.run.cmp(&b.run)));
+    found
+}
+
+/// Drops the files of other runs of a job: all of them, or all but the newest.
+pub(super) fn prune(directory: &Path, job: &str, own: &str, keep_newest: bool) {
+    let others = runs(directory, job).into_iter().filter(|found| found.run != own);
+    for found in others.skip(usize::from(keep_newest)) {
+        Files::new(directory, job, &found.run).drop_all();
+    }
+}
+
+impl Files {
+    pub(super) fn new(directory: &Path, job: &str, run: &str) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            job: job.to_owned(),
+            run: run.to_owned(),
+            log: None,
+            written: None,
+            failed: false,
+        }
+    }
+
+    fn state(&self, epoch: u64) -> PathBuf {
+        self.directory.join(format!("{}-{}.{epoch}.state", stem(&self.job), self.run))
+    }
+
+    /// The epochs that are kept, in order.
+    fn epochs(&self) -> Vec<u64> {
+        let stem = stem(&self.job);
+        let mut epochs: Vec<u64> = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let (run, epoch) = parsed(name.to_str()?, &stem)?;
+                (run == self.run).then_some(epoch)
+            })
+            .collect();
+        epochs.sort_unstable();
+        epochs
+    }
+
+    /// The newest state, not later than `epoch` if one is given: its epoch, and the snapshot.
+    pub(super) fn load(&self, epoch: Option<u64>) -> Result<Option<(u64, Snapshot)>> {
+        let Some(found) = self.epochs().into_iter().rfind(|&found| epoch.is_none_or(|epoch| found <= epoch))
+        else {
+            return Ok(None);
+        };
+        let Some(state) = file::read(&self.state(found))? else { return Ok(None) };
+        if state.job != self.job || state.run != self.run {
+            return Err(Error::invalid("it belongs to another job or run"));
+        }
+        Ok(Some((found, file::decode(state)?)))
+    }
+
+    /// Gives the engine the reports that came after the state of `epoch` and, if the run goes back, before the place it
+    /// goes back to; all that is later is dropped.
+    pub(super) fn replay(&mut self, engine: &Engine, job: &str, epoch: u64, until: Option<Place>) {
+        self.written = Some(epoch);
+        let path = self.state(epoch).with_extension("log");
+        let (mut reports, length) = match log::read(&path) {
+            Ok(read) => read,
+            Err(error) => return self.say(&error.message),
+        };
+        let own = reports.len();
+        for later in self.epochs().into_iter().filter(|&later| later > epoch) {
+            // A rank that was behind reported when another had begun the next epoch.
+            reports.extend(log::read(&self.state(later).with_extension("log")).unwrap_or_default().0);
+            self.drop_epoch(later);
+        }
+        let taken: Vec<&Report> =
+            reports.iter().filter(|report| until.is_none_or(|place| log::before(report, place))).collect();
+        for report in &taken {
+            if let Err(error) = engine.report(job, trained(report)) {
+                tracing::warn!(%error, "a report in the log does not fit its job");
+            }
+        }
+        let opened = if reports.len() == own && taken.len() == own {
+            Log::go_on(&path, length)
+        } else {
+            Log::new(&path).and_then(|mut log| {
+                taken.iter().try_for_each(|report| log.append(report)).map_err(|error| {
+                    Error::unavailable(format!("cannot write the report log `{}`: {error}", path.display()))
+                })?;
+                Ok(log)
+            })
+        };
+        match opened {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.say(&error.message),
+        }
+    }
+
+    /// Writes the state at the beginning of `epoch` and begins a log; drops those that are too old, or later than it.
+    pub(super) fn write(&mut self, snapshot: &Snapshot, lasting: bool, epoch: u64) {
+        let path = self.state(epoch);
+        let of = Of { job: &self.job, run: &self.run, lasting };
+        match file::write(&path, snapshot, &of).and_then(|()| Log::new(&path.with_extension("log"))) {
+            Ok(log) => (self.log, self.written) = (Some(log), Some(epoch)),
+            Err(error) => return self.say(&error.message),
+        }
+        let epochs = self.epochs();
+        let (kept, later) = epochs.split_at(epochs.partition_point(|&other| other <= epoch));
+        let old = &kept[..kept.len().saturating_sub(EPOCHS)];
+        old.iter().chain(later).for_each(|&other| self.drop_epoch(other));
+    }
+
+    /// Appends a report to the log.
+    pub(super) fn append(&mut self, report: &Report) {
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.append(report)
+        {
+            self.say(&error.to_string());
+        }
+    }
+
+    /// A state that cannot be written costs what a restart would lose, not the training: it is said once.
+    fn say(&mut self, error: &str) {
+        if !std::mem::replace(&mut self.failed, true) {
+            let file = self.state(self.written.unwrap_or(0));
+            tracing::warn!(file = %file.display(), error, "the job's state cannot be kept");
+        }
+    }
+
+    /// Puts the newest state out of the way, for a look.
+    pub(super) fn set_aside(&mut self, reason: &str) {
+        let Some(epoch) = self.epochs().pop() else { return };
+        let state = self.state(epoch);
+        let aside = state.with_extension("aside");
+        let _ = fs::rename(&state, &aside);
+        self.drop_all();
+        tracing::warn!(file = %aside.display(), reason, "a state was set aside, and the job starts anew");
+    }
+
+    fn drop_epoch(&self, epoch: u64) {
+        let state = self.state(epoch);
+        let _ = fs::remove_file(&state);
+        let _ = fs::remove_file(state.with_extension("log"));
+    }
+
+    /// Drops all of them.
+    pub(super) fn drop_all(&mut self) {
+        (self.log, self.written) = (None, None);
+        self.epochs().into_iter().for_each(|epoch| self.drop_epoch(epoch));
+    }
+}
+
+/// A report in the engine's words.
+pub(super) fn trained(report: &Report) -> Trained<'_> {
+    Trained {
+        epoch: report.epoch,
+        rank: report.rank,
+        upto: report.upto,
+        ids: &report.ids,
+        losses: &report.scores,
+    }
+}
+
+/// Every state in a directory, for showing: its file, and what it says or why it cannot. Of each run the newest.
+pub(super) fn list(directory: &Path) -> Vec<(PathBuf, Result<JobState>)> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "state" || extension == "aside"))
+        .collect();
+    paths.sort_by(|a, b| (of_run(a), of_epoch(a)).cmp(&(of_run(b), of_epoch(b))));
+    let newest = paths.iter().enumerate().filter(|(at, path)| {
+        let next = paths.get(at + 1);
+        of_epoch(path).is_none() || next.is_none_or(|next| of_run(next) != of_run(path))
+    });
+    newest.filter_map(|(_, path)| file::read(path).transpose().map(|state| (path.clone(), state))).collect()
+}
+
+/// All files of the run that a listed state is of.
+pub(super) fn all_of_run(path: &Path) -> Vec<PathBuf> {
+    let Some(directory) = path.parent().filter(|_| of_epoch(path).is_some()) else {
+        return vec![path.to_owned(), path.with_extension("log")];
+    };
+    let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter(|other| of_epoch(other).is_some() && of_run(other) == of_run(path)).collect()
+}
+
+/// `JOB-RUN` of a file's name.
+fn of_run(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.split('.').next()
+}
+
+/// The epoch in a state's or a log's name.
+fn of_epoch(path: &Path) -> Option<u64> {
+    path.extension().filter(|extension| *extension == "state" || *extension == "log")?;
+    Path::new(path.file_stem()?).extension()?.to_str()?.parse().ok()
+}

@@ -1,0 +1,254 @@
+"""A training goes on where that was asked for, and starts afresh where it was not, however the last ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hotset
+import pytest
+from processes import free_port, until
+from trees import equal_files
+
+SCRIPT = Path(__file__).with_name("runs.py")
+SAMPLES = 120
+
+
+@dataclass
+class Said:
+    """What one process said."""
+
+    run: str = ""
+    start: int = 0
+    warned: list[str] = field(default_factory=list)
+    epochs: dict[int, list[int]] = field(default_factory=dict)
+    scores: list[float] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path) -> Said:
+        """From what it wrote."""
+        said, epochs = cls(), defaultdict(list)
+        for line in file.read_text().splitlines():
+            fields: dict[str, Any] = json.loads(line)
+            if "run" in fields:
+                said.run, said.start = fields["run"], fields["epoch"]
+            elif "ids" in fields:
+                epochs[fields["epoch"]] += fields["ids"]
+            said.warned += [fields["warned"]] if "warned" in fields else []
+            said.scores = fields.get("scores", said.scores)
+        said.epochs = dict(epochs)
+        return said
+
+
+class Trainings:
+    """Starts `runs.py`, one process after the other."""
+
+    def __init__(self, top: Path) -> None:
+        self.place = equal_files(top / "tree", SAMPLES, 60)
+        self.top = top
+        self._count = 0
+
+    def begin(self, *arguments: str, launcher: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], Path]:
+        """Starts one; its process and where it writes."""
+        self._count += 1
+        out = self.top / f"out-{self._count}"
+        out.mkdir()
+        command = [sys.executable, *launcher, str(SCRIPT), str(self.place), str(out), *arguments]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        return process, out
+
+    def run(self, *arguments: str, ends: int = 0) -> Said:
+        """Starts one and waits until it ends as it should; what it said."""
+        process, out = self.begin(*arguments)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == ends, errors
+        (file,) = out.iterdir()
+        return Said.read(file)
+
+    def launch(self, *arguments: str) -> dict[tuple[int, int], Said]:
+        """Has torchrun start two ranks and start them over once; what each said, by rank and attempt."""
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
+        launcher += ("--master-port", str(free_port()))
+        process, out = self.begin(*arguments, launcher=launcher)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        found = {}
+        for file in out.iterdir():
+            rank, attempt, _ = file.name.split(".")
+            found[int(rank), int(attempt)] = Said.read(file)
+        return found
+
+
+@pytest.fixture
+def trainings(tmp_path: Path) -> Iterator[Trainings]:
+    yield Trainings(tmp_path)
+
+
+@pytest.mark.parametrize("ends", ["well", "killed"])
+def test_a_name_that_is_run_again_starts_afresh_and_says_so(trainings: Trainings, ends: str) -> None:
+    how = ("--job", "exp", "--die", "3") if ends == "killed" else ("--job", "exp")
+    first = trainings.run(*how, ends=-9 if ends == "killed" else 0)
+    assert first.warned == []
+    again = trainings.run("--job", "exp")
+    assert again.run != first.run and again.start == 0
+    assert {epoch: again.epochs[epoch] for epoch in range(3)} == {e: first.epochs[e] for e in range(3)}
+    (warned,) = again.warned
+    assert "`exp` was trained before, as far as epoch 3" in warned
+    assert "starts afresh" in warned and "load_state_dict" in warned and "resume=True" in warned
+    if ends == "well":
+        assert again.epochs == first.epochs and again.scores == first.scores
+
+
+def test_who_ended_well_can_be_gone_on_with(trainings: Trainings, tmp_path: Path) -> None:
+    whole = trainings.run("--job", "whole", "--epochs", "5")
+    kept = tmp_path / "kept"
+    first = trainings.run("--job", "exp", "--epochs", "3", "--checkpoint", str(kept), "--save", "2")
+    rest = trainings.run("--job", "exp", "--epochs", "5", "--load", str(kept), "--start", "3")
+    assert rest.run == first.run and rest.warned == []
+    assert {**first.epochs, **rest.epochs} == whole.epochs
+    assert rest.scores == whole.scores
+
+
+@pytest.mark.parametrize("asked", ["state", "resume"])
+def test_a_killed_run_goes_on_two_epochs_back_as_if_nothing_had_happened(
+    trainings: Trainings, tmp_path: Path, asked: str
+) -> None:
+    whole = trainings.run("--job", "whole", "--epochs", "6")
+    kept = tmp_path / "kept"
+    killed = trainings.run(
+        *("--job", "exp", "--epochs", "6", "--checkpoint", str(kept), "--save", "1", "--die", "4"), ends=-9
+    )
+    assert max(killed.epochs) == 4
+    how = ("--load", str(kept)) if asked == "state" else ("--resume",)
+    rest = trainings.run("--job", "exp", "--epochs", "6", "--start", "2", *how)
+    assert rest.run == killed.run and rest.warned == []
+    assert rest.start == (1 if asked == "state" else 4), "where it stood"
+    assert rest.epochs == {epoch: whole.epochs[epoch] for epoch in range(2, 6)}
+    assert rest.scores == whole.scores, "nothing of epochs 2 to 4 that were left is known"
+
+
+def test_resume_goes_on_with_the_epoch_that_was_under_way(trainings: Trainings) -> None:
+    whole = trainings.run("--job", "whole")
+    killed = trainings.run("--job", "exp", "--die", "2", ends=-9)
+    rest = trainings.run("--job", "exp", "--resume")
+    assert (rest.run, rest.start, rest.warned) == (killed.run, 2, [])
+    assert rest.epochs == {epoch: whole.epochs[epoch] for epoch in (2, 3)}
+
+
+def test_resume_of_nothing_starts_and_needs_a_name(trainings: Trainings) -> None:
+    first = trainings.run("--job", "exp", "--resume", "--epochs", "1")
+    assert first.start == 0 and sorted(first.epochs[0]) == list(range(SAMPLES))
+    train = hotset.Dataset(trainings.place)
+    with pytest.raises(hotset.InvalidError, match="`job=`"):
+        hotset.Sampler(train, resume=True)
+
+
+def test_a_place_that_nobody_remembers_is_said(trainings: Trainings, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    trainings.run("--job", "exp", "--epochs", "5", "--checkpoint", str(kept), "--save", "0")
+    rest = trainings.run("--job", "exp", "--load", str(kept), "--start", "1", "--epochs", "2")
+    (warned,) = rest.warned
+    assert "epoch 0" in warned and "load_importance_state" in warned
+    assert sorted(rest.epochs[1]) == list(range(SAMPLES)), "nothing of later epochs is used"
+
+
+def test_a_launch_that_is_started_over_goes_on_from_its_checkpoint_or_starts_afresh(
+    trainings: Trainings, tmp_path: Path
+) -> None:
+    whole = trainings.launch("--epochs", "5")
+    assert whole[0, 0].run == whole[1, 0].run
+    kept = tmp_path / "kept"
+    how = ("--job", "exp", "--epochs", "5", "--checkpoint", str(kept), "--save", "0", "--die", "2")
+    said = trainings.launch(*how, "--load", str(kept))
+    assert {attempt for _, attempt in said} == {0, 1}
+    for rank in range(2):
+        first, second = said[rank, 0], said[rank, 1]
+        assert second.run == first.run and second.warned == []
+        assert [epoch for epoch, ids in second.epochs.items() if ids] == [1, 2, 3, 4]
+        assert second.epochs[1] == whole[rank, 0].epochs[1], (
+            "planned from the losses of epoch 0, and no later"
+        )
+        assert len(second.epochs[1]) < SAMPLES / 2
+
+    kept.unlink()
+    said = trainings.launch(*how)
+    assert said[0, 1].run == said[1, 1].run != said[0, 0].run
+    for rank in range(2):
+        again, first = said[rank, 1].epochs, whole[rank, 0].epochs
+        assert (sorted(again), again[0], again[1]) == ([0, 1, 2, 3, 4], first[0], first[1])
+    assert ["starts afresh" in text for text in said[0, 1].warned] == [True] and said[1, 1].warned == []
+
+
+@pytest.mark.parametrize("how", ["afresh", "load", "resume"])
+def test_a_second_live_run_of_a_name_is_refused(trainings: Trainings, tmp_path: Path, how: str) -> None:
+    kept, hold = tmp_path / "kept", tmp_path / "hold"
+    trainings.run("--job", "exp", "--checkpoint", str(kept), "--save", "3")
+    first, out = trainings.begin("--job", "exp", "--resume", "--start", "0", "--hold", str(hold))
+    try:
+        until("it trains", lambda: any("ids" in file.read_text() for file in out.iterdir()))
+        more = {"afresh": (), "load": ("--load", str(kept)), "resume": ("--resume",)}[how]
+        second, _ = trainings.begin("--job", "exp", "--epochs", "9", *more)
+        _, errors = second.communicate(timeout=300)
+        assert second.returncode == 1
+        assert "InvalidError: another training runs as job `exp" in errors and "`job=`" in errors
+    finally:
+        hold.touch()
+        _, errors = first.communicate(timeout=300)
+    assert first.returncode == 0, errors
+
+
+def test_every_run_has_a_recording_of_its_own_without_the_epochs_it_left(
+    trainings: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, kept = tmp_path / "recorded", tmp_path / "kept"
+    monkeypatch.setenv("HOTSET_RECORD", str(runs))
+    trainings.run("--job", "exp", "--epochs", "2")
+    trainings.run("--job", "exp", "--checkpoint", str(kept), "--save", "1", "--die", "3", ends=-9)
+    rest = trainings.run("--job", "exp", "--epochs", "3", "--load", str(kept), "--start", "2")
+    files = sorted(runs.glob("*.reports"))
+    assert len(files) == 2
+    command = [sys.executable, "-m", "hotset", "record"]
+    refused = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
+    assert refused.returncode != 0 and "one run, and these are 2" in refused.stderr
+    assert f"{files[0]}: " in refused.stderr and f"of {SAMPLES} samples" in refused.stderr
+    (file,) = (file for file in files if rest.run in file.name)
+    trace = tmp_path / "trace.npy"
+    said = subprocess.run(
+        [*command, str(file), "--out", str(trace)], capture_output=True, text=True, check=True
+    )
+    assert f"3 epochs of {SAMPLES} samples" in said.stdout, "not the fourth, which was left"
+
+
+def test_a_run_started_over_by_its_launcher_has_the_name_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hotset.settings import Settings
+
+    def launched(**given: str) -> tuple[str | None, int]:
+        for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"RANK": "0", **given}.items():
+            monkeypatch.setenv(name, value)
+        settings = Settings.read()
+        return settings.launch, settings.attempt
+
+    elastic = {"TORCHELASTIC_RUN_ID": "a1", "MASTER_ADDR": "localhost", "MASTER_PORT": "4001"}
+    first = launched(**elastic)
+    again = launched(**elastic | {"MASTER_PORT": "4002", "TORCHELASTIC_RESTART_COUNT": "1"})
+    assert first[0] == again[0] and first[1] < again[1]
+    static = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    assert launched(**static)[0] != launched(**static | {"MASTER_PORT": "29501"})[0]
+    requeued = {"SLURM_JOB_ID": "77", "MASTER_ADDR": "node1", "MASTER_PORT": "5000"}
+    first = launched(**requeued, TORCHELASTIC_RESTART_COUNT="3")
+    again = launched(**requeued | {"MASTER_ADDR": "node2"}, SLURM_RESTART_COUNT="1")
+    assert first[0] == again[0] and first[1] < again[1]
+    assert os.environ["RANK"] == "0"
