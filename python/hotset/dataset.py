@@ -62,7 +62,7 @@ class Dataset(Base):
         with_ids: bool = False,
         job: str | None = None,
         wait: float = deadline.DEFAULT_WAIT,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str | float] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.decode = decode
@@ -78,7 +78,7 @@ class Dataset(Base):
         extensions: Sequence[str],
         job: str | None,
         wait: float,
-        storage_options: Mapping[str, str] | None,
+        storage_options: Mapping[str, str | float] | None,
         progress: Progress | None,
         label: str = "",
         root: str | os.PathLike[str] = "",

@@ -41,7 +41,7 @@ class ImageFolder(Dataset):
         with_ids: bool = False,
         job: str | None = None,
         wait: float = deadline.DEFAULT_WAIT,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str | float] | None = None,
         progress: Progress | None = None,
     ) -> None:
         if loader is None:

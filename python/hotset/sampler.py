@@ -33,7 +33,7 @@ from .losses import judge_loss, judged_ids, quoted
 from .numbers import Number
 from .reports import Reports
 from .slots import Slots
-from .source import Plan, Scheme, absolute, texts
+from .source import Plan, Scheme, absolute, storage_texts, texts
 from .wrapped import planned
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Sampler(Informed, DistributedSampler[int]):
         epochs: int | None = None,
         packages: str | os.PathLike[str] | None = None,
         package_size: str | int | None = None,
-        package_options: Mapping[str, str] | None = None,
+        package_options: Mapping[str, str | float] | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
         prefetch: bool = True,
@@ -134,7 +134,9 @@ class Sampler(Informed, DistributedSampler[int]):
             epochs=_counted(epochs),
             packages=_place(packages),
             package_bytes=_bytes(package_size),
-            package_options=dict(self._source.options if package_options is None else package_options),
+            package_options=storage_texts(
+                self._source.options if package_options is None else package_options
+            ),
         )
         self._given_ranks = rank, num_replicas
         self._attach(scheme)

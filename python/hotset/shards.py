@@ -44,7 +44,7 @@ class Shards(Labelled):
         with_ids: bool = False,
         job: str | None = None,
         wait: float = deadline.DEFAULT_WAIT,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str | float] | None = None,
         progress: Progress | None = None,
     ) -> None:
         if isinstance(parts, str):

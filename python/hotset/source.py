@@ -211,7 +211,7 @@ def listed(
     place: str | os.PathLike[str],
     layout: str,
     extensions: Sequence[str],
-    options: Mapping[str, str] | None,
+    options: Mapping[str, object] | None,
     label: str = "",
     root: str | os.PathLike[str] = "",
 ) -> Listing:
@@ -224,9 +224,17 @@ def listed(
         )
     if isinstance(extensions, str):
         raise InvalidError(f"`extensions={extensions!r}`: a sequence is needed, like `({extensions!r},)`")
-    return Listing(
-        absolute(place), layout, tuple(extensions), dict(options or {}), label, absolute(root) if root else ""
-    )
+    written = storage_texts(options)
+    return Listing(absolute(place), layout, tuple(extensions), written, label, absolute(root) if root else "")
+
+
+def storage_texts(options: Mapping[str, object] | None) -> dict[str, str]:
+    """`storage_options=` as the protocol has it. A value that cannot be may be a secret: it is not shown."""
+    for name, value in (options or {}).items():
+        if not isinstance(value, str | int | float):
+            kind = type(value).__name__
+            raise InvalidError(f"`{name}` in `storage_options` is a `{kind}`: text or a number is needed")
+    return texts("storage_options", options)
 
 
 def texts(what: str, values: Mapping[str, object] | None) -> dict[str, str]:

@@ -225,6 +225,24 @@ def test_a_socket_with_too_long_a_name_is_refused(tmp_path: Path, monkeypatch: p
         hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
 
 
+def test_storage_options_are_numbers_and_truth_values_too_and_others_are_named(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 3, 10)
+    options = {"throttle.requests": 4, "fault.rate": 0.0, "fault.seed": 7}
+    assert hotset.Dataset(place, storage_options=options)[1] == content("000001.bin", 10)
+    secret: dict[str, Any] = {"aws_secret_access_key": b"hunter2"}
+    with pytest.raises(hotset.InvalidError, match="`aws_secret_access_key` in `storage_options`") as caught:
+        hotset.Dataset("s3://bucket", storage_options=secret)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    makes: list[Any] = [hotset.Dataset, hotset.Shards, hotset.Manifest]
+    for make in makes:
+        with pytest.raises(hotset.InvalidError, match="`http_password`") as caught:
+            make("http://me:hunter2@127.0.0.1:9/train.csv")
+        assert "hunter2" not in str(caught.value)
+
+
 def test_wrong_settings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = equal_files(tmp_path / "tree", 3, 10)
     for name, value in (("HOTSET", "maybe"), ("RANK", "first")):

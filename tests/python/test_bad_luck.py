@@ -68,6 +68,26 @@ def test_a_file_that_changed_after_listing_is_named(tmp_path: Path, change: Call
     assert all(data == content(f"{number:06d}.bin", 100) for data, number in served)
 
 
+def test_files_edited_or_replaced_before_a_run_are_listed_anew(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 20, 100)
+    for directory in (place, place / "000"):
+        os.utime(directory, (1_000_000_000, 1_000_000_000))
+    first = hotset.Dataset(place)
+    assert first[3] == content("000003.bin", 100)
+    file = place / "000" / "000003.bin"
+    before = file.stat()
+    # As `cp -p` leaves it: other bytes, its size and its time. Again, until the clock has ticked.
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
+        file.write_bytes(b"n" * 100)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (place / "000" / "000007.bin").write_bytes(b"longer than it was" * 10)
+    second = hotset.Dataset(place, with_ids=True)
+    served = [second[index] for index in hotset.Sampler(second)]
+    assert sorted(number for _, number in served) == list(range(20))
+    assert {number: data for data, number in served}[3] == b"n" * 100
+    assert second[7][0] == b"longer than it was" * 10
+
+
 def test_a_store_that_fails_for_good_is_unavailable_and_names_the_sample(tmp_path: Path) -> None:
     place = equal_files(tmp_path / "tree", 3, 10)
     # The server is there already: starting one may take longer than this one waits.

@@ -78,3 +78,18 @@ def test_packages_that_are_refused_are_not_lost(bucket: Bucket, tmp_path: Path) 
         assert packed[3] > COUNT // 4 and packed[4] < packed[3] // 4 and packed[5] > COUNT // 4, packed
     finally:
         relay.stop()
+
+
+def test_a_place_that_others_can_write_is_not_used_and_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(COUNT):
+        (tmp_path / "data" / f"{number:04d}.bin").write_bytes(content(f"{number:04d}", SIZE))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    train = hotset.Dataset(tmp_path / "data", cache="25%")
+    sampler = hotset.Sampler(train, "iis", policy="icache", packages=str(shared), package_size="8KiB")
+    assert all(train[index] == content(f"{index:04d}", SIZE) for index in sampler)
+    said = [remark for remark in train.stats()["remarks"] if "would not be safe" in remark]
+    assert len(said) == 1 and f"chmod go-w {shared}" in said[0]
+    assert list(shared.iterdir()) == []

@@ -6,14 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, SessionId};
-use hotset_store::{Request, forget, open, open_again};
+use hotset_store::{Opened, Request, forget, open, open_again};
 use hotset_wire::proto::{DatasetOpened, OpenDataset};
+
+/// A turn at listing a place, with what came of the one before.
+type Turn = Arc<Mutex<Option<(Request, Opened)>>>;
 
 /// What the server remembers of its datasets beside the engine.
 pub(crate) struct Catalogs {
     listings: Option<PathBuf>,
-    /// One lock for each place being listed, so that six workers list it once.
-    turns: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// One lock for each place being listed, so that six workers list it once. Whoever waited for its turn takes what was
+    /// listed meanwhile, without looking at every file again.
+    turns: Mutex<HashMap<String, Turn>>,
     /// How each dataset was asked for, to forget its listing when it turns out to be old.
     requests: Mutex<HashMap<String, Request>>,
 }
@@ -46,13 +50,21 @@ impl Catalogs {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(turns.entry(request.place.clone()).or_default())
         };
-        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }
         // A job that goes on after a restart has read from the store before.
         let open = if asked.expect.is_empty() { open } else { open_again };
-        let mut opened = open(&request, self.listings.as_deref(), progress)?;
+        let mut opened = match turn.as_ref().filter(|(same, _)| *same == request) {
+            Some((_, opened)) => Opened { cached: true, ..opened.clone() },
+            None => {
+                let opened = open(&request, self.listings.as_deref(), progress);
+                // Whoever comes from now on looks for itself.
+                self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.place);
+                turn.insert((request.clone(), opened?)).1.clone()
+            }
+        };
         if !asked.select.is_empty() {
             opened = opened.select(&asked.select)?;
         }
@@ -69,7 +81,6 @@ impl Catalogs {
             cached = opened.cached,
             "dataset opened"
         );
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.place);
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.retain(|dataset, _| engine.catalog(dataset).is_ok());
         requests.insert(dataset.clone(), request);

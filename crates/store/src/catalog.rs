@@ -202,6 +202,12 @@ impl Catalog {
         self.names.get(id as usize)
     }
 
+    /// The number and the path of a sample's folder, or of the object it lies in.
+    pub(crate) fn folder(&self, id: Id) -> (u32, &str) {
+        let Directory(number) = self.run(id).directory;
+        (number, self.directories.get(number as usize))
+    }
+
     /// The folders, by their number.
     pub(crate) fn directories(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.directories.len()).map(|index| self.directories.get(index))

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use hotset_core::{Error, Result};
+use rustix::fs::Stat;
 
 use crate::layout::{Layout, Selection};
 use crate::place::refuse;
@@ -44,12 +45,32 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// The version of a file: 32 bits that differ when it was written at another time, and are never the unknown
-/// version.
+/// The version of a file: 32 bits that differ when it was written or replaced at another time, and are never the
+/// unknown version.
+///
+/// The time of the last change is in it beside that of writing, since `cp -p` and `rsync -t` set the latter to what it
+/// was, and nothing sets back the former. It moves with new permissions and new links too, which are so taken for a
+/// change. The inode's number would tell no more, and some network file systems give a file another one while it is
+/// in use.
 pub(crate) fn version(metadata: &Metadata) -> u32 {
-    // Times of one copied dataset differ in few bits; the multiplication spreads them over the upper half.
-    let time = nanoseconds(metadata.mtime(), metadata.mtime_nsec()) as u64;
-    let mixed = (time ^ (time >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    version_of(
+        nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+    )
+}
+
+/// The same, of what a bare look gives.
+pub(crate) fn version_of_stat(found: &Stat) -> u32 {
+    version_of(
+        nanoseconds(found.st_mtime, found.st_mtime_nsec as i64),
+        nanoseconds(found.st_ctime, found.st_ctime_nsec as i64),
+    )
+}
+
+fn version_of(modified: i64, changed: i64) -> u32 {
+    // Times of one copied dataset differ in few bits; the multiplications spread them over the upper half.
+    let spread = |time: u64| (time ^ (time >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = spread(spread(modified as u64) ^ changed as u64);
     ((mixed >> 32) as u32).max(UNKNOWN + 1)
 }
 
@@ -59,6 +80,33 @@ pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) version: u32,
+}
+
+/// Links that lead nowhere and were left out: how many, and the first few.
+#[derive(Debug, Default)]
+pub(crate) struct Dangling {
+    count: usize,
+    first: Vec<String>,
+}
+
+impl Dangling {
+    const SHOWN: usize = 3;
+
+    fn add(&mut self, path: &Path) {
+        self.count += 1;
+        if self.first.len() < Self::SHOWN {
+            self.first.push(format!("`{}`", path.display()));
+        }
+    }
+
+    /// Says so in one line, however many there are; whether there was something to say.
+    pub(crate) fn say(&self) -> bool {
+        if self.count > 0 {
+            let first = self.first.join(", ");
+            tracing::warn!(links = self.count, first, "links that lead nowhere are left out");
+        }
+        self.count > 0
+    }
 }
 
 /// What a directory holds, unsorted.
@@ -71,6 +119,7 @@ pub(crate) struct Directory {
 /// Counts files and tells the count now and then.
 pub(crate) struct Progress<'a> {
     pub(crate) seen: u64,
+    pub(crate) dangling: Dangling,
     pub(crate) tell: &'a mut dyn FnMut(u64),
 }
 
@@ -105,7 +154,7 @@ impl Directory {
             let metadata = if kind.is_dir() {
                 None
             } else if kind.is_symlink() {
-                match follow(&entry, selection, &shown, wanted)? {
+                match follow(&entry, selection, &shown, wanted, &mut progress.dangling)? {
                     Some(metadata) => Some(metadata),
                     None => continue,
                 }
@@ -140,6 +189,7 @@ fn follow(
     selection: &Selection,
     name: &str,
     wanted: &mut dyn FnMut(&str) -> bool,
+    dangling: &mut Dangling,
 ) -> Result<Option<Metadata>> {
     match fs::metadata(link.path()) {
         Ok(metadata) if metadata.is_dir() => Ok(Some(metadata)),
@@ -150,8 +200,8 @@ fn follow(
         Err(error) if selection.layout == Layout::Images => {
             Err(unusable(link, &format!("it is a link that leads nowhere ({error}); mend or remove it")))
         }
-        Err(error) => {
-            tracing::warn!(path = %link.path().display(), %error, "a link that leads nowhere is left out");
+        Err(_) => {
+            dangling.add(&link.path());
             Ok(None)
         }
     }
@@ -172,4 +222,32 @@ fn irregular(
 
 fn unusable(entry: &DirEntry, why: &str) -> Error {
     Error::invalid(format!("`{}` cannot be a sample: {why}", entry.path().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_differs_with_either_time() {
+        let version = version_of(7_000_000_000, 9_000_000_000);
+        assert_eq!(version, version_of(7_000_000_000, 9_000_000_000));
+        assert_ne!(version, version_of(7_000_000_001, 9_000_000_000));
+        assert_ne!(version, version_of(7_000_000_000, 9_000_000_001));
+        assert_ne!(version_of(1, 2), version_of(2, 1));
+    }
+
+    #[test]
+    fn three_hundred_links_that_lead_nowhere_are_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            std::os::unix::fs::symlink("/nowhere/at/all", directory.path().join(format!("{number}")))
+                .unwrap();
+        }
+        let selection = Selection::new(Layout::Files, &[]).unwrap();
+        let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell: &mut |_| {} };
+        Directory::read(directory.path(), &selection, &mut |_| true, &mut progress).unwrap();
+        assert_eq!((progress.dangling.count, progress.dangling.first.len()), (300, Dangling::SHOWN));
+        assert!(progress.dangling.say() && !Dangling::default().say());
+    }
 }

@@ -16,19 +16,21 @@ use std::path::Path;
 use hotset_core::{Error, Result};
 
 use crate::catalog::{self, Builder, Catalog};
-use crate::directory::{Directory, File, Progress, Stamp};
+use crate::directory::{Dangling, Directory, File, Progress, Stamp};
 use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, Origin, Seen};
 use crate::place::refuse;
 
 /// Lists the samples below `root`. `tell` hears now and then how many there are so far.
 pub(crate) fn list(root: &Path, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
-    let mut progress = Progress { seen: 0, tell };
+    let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell };
     let mut walk = Walk { root, selection, ancestors: Vec::new(), directories: Vec::new() };
     let catalog = match selection.layout {
-        Layout::Images => walk.images(&mut progress)?,
-        Layout::Files | Layout::Shards | Layout::Manifest => walk.files(&mut progress)?,
+        Layout::Images => walk.images(&mut progress),
+        Layout::Files | Layout::Shards | Layout::Manifest => walk.files(&mut progress),
     };
+    progress.dangling.say();
+    let catalog = catalog?;
     (progress.tell)(catalog.len() as u64);
     let origin = Origin { directories: walk.directories, ..Origin::default() };
     Ok(Listing { catalog, origin })

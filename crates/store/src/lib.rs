@@ -31,6 +31,7 @@ mod shards;
 mod side_by_side;
 mod store;
 mod throttle;
+mod unchanged;
 
 pub use catalog::Catalog;
 pub use contained::panic_is_contained;

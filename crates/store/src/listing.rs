@@ -4,11 +4,11 @@
 //! a BLAKE3 of all before it. It is written beside its name and renamed, so it is whole or absent, and read
 //! only if it is whole and answers the same question. It is then trusted if its origin has not changed:
 //!
-//! - directories by their [`Stamp`]s; files are not looked at,
-//! - shards and manifests by their lengths and versions,
+//! - directories by their [`Stamp`]s, and every file in them by its length and version (`unchanged`),
+//! - shards and manifests by their lengths and versions, and the local files of a manifest as above,
 //! - the keys of an object store, which has no directories to look at, for a time that the user sets.
 //!
-//! What that leaves unseen, a file or object written in place, is found when it is read, and the listing
+//! What that leaves unseen, an object written in place, is found when it is read, and the listing
 //! [forgotten](Slot::forget).
 //!
 //! A directory that changed less than two seconds before its listing began could change again within the
@@ -98,11 +98,11 @@ impl Slot {
         Self { question, file: listings.join(name + ".listing") }
     }
 
-    /// The listing kept here, if it is whole and its origin `holds`.
-    pub(crate) fn load(&self, holds: impl FnOnce(&Origin) -> bool) -> Option<Catalog> {
+    /// The listing kept here, if it is whole and still `holds`.
+    pub(crate) fn load(&self, holds: impl FnOnce(&Listing) -> bool) -> Option<Catalog> {
         let read = fs::read(&self.file).map_err(Unusable::from);
         match read.and_then(|bytes| self.decode(&bytes)) {
-            Ok(listing) => holds(&listing.origin).then_some(listing.catalog),
+            Ok(listing) => holds(&listing).then_some(listing.catalog),
             Err(Unusable::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 tracing::warn!(file = %self.file.display(), %error, "a kept listing is replaced");
@@ -146,14 +146,14 @@ impl Slot {
     }
 }
 
-/// The catalog kept in `slot`, if its origin `holds`, else a new one, which is kept; whether it was kept.
+/// The catalog kept in `slot`, if it still `holds`, else a new one, which is kept; whether it was kept.
 pub(crate) fn kept_or(
     slot: Option<Slot>,
-    holds: impl FnOnce(&Origin) -> bool,
+    holds: impl FnOnce(&Listing, &mut dyn FnMut(u64)) -> bool,
     progress: &mut dyn FnMut(u64),
     list: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Listing>,
 ) -> Result<(Catalog, bool)> {
-    if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(holds)) {
+    if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(|listing| holds(listing, progress))) {
         progress(catalog.len() as u64);
         return Ok((catalog, true));
     }

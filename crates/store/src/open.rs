@@ -10,7 +10,7 @@ use hotset_core::{Id, Result};
 use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
 use crate::layout::{Layout, Selection};
-use crate::listing::{Origin, Question, Slot, kept_or};
+use crate::listing::{Listing, Question, Slot, kept_or};
 use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::place::Place;
@@ -93,15 +93,19 @@ fn open_with(
     let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
     let (catalog, cached) = match &prepared {
         Prepared::Tree { reach, selection, .. } => {
-            let holds = |origin: &Origin| reach.holds(origin, options.max_age);
+            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64)| {
+                reach.holds(&listing.origin, options.max_age) && reach.unchanged(&listing.catalog, tell)
+            };
             kept_or(slot, holds, progress, |progress| reach.list(selection, progress))?
         }
         Prepared::Shards(shards) => {
-            let holds = |origin: &Origin| origin.objects == shards.objects;
+            let holds = |listing: &Listing, _: &mut dyn FnMut(u64)| listing.origin.objects == shards.objects;
             kept_or(slot, holds, progress, |progress| shards.index(progress))?
         }
         Prepared::Manifest(manifest) => {
-            let holds = |origin: &Origin| manifest.holds(origin);
+            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64)| {
+                manifest.holds(&listing.origin) && manifest.reach.unchanged(&listing.catalog, tell)
+            };
             kept_or(slot, holds, progress, |progress| manifest.list(progress))?
         }
     };

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use hotset_core::Result;
 
+use crate::catalog::Catalog;
 use crate::files::Files;
 use crate::folder;
 use crate::layout::Selection;
@@ -14,6 +15,7 @@ use crate::options::Options;
 use crate::place::{Place, refuse};
 use crate::remote::{self, Remote};
 use crate::store::{Location, Look, Objects, ReadError, Store};
+use crate::unchanged::unchanged;
 
 /// A place, opened.
 pub(crate) enum Reach {
@@ -53,6 +55,14 @@ impl Reach {
         match self {
             Self::Directory(_, root) => origin.directories_hold(root),
             Self::Remote(_) => fresh(origin, max_age, SystemTime::now()),
+        }
+    }
+
+    /// Whether what a kept catalog names is what was listed, where that can be told without a request for each sample.
+    pub(crate) fn unchanged(&self, catalog: &Catalog, tell: &mut dyn FnMut(u64)) -> bool {
+        match self {
+            Self::Directory(_, root) => unchanged(catalog, root, tell),
+            Self::Remote(_) => true,
         }
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::folder;
 use crate::layout::{Layout, Selection};
 use crate::place::Place;
+use crate::unchanged::unchanged;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -53,7 +54,11 @@ impl Bench {
     }
 
     fn load(&self) -> Option<Catalog> {
-        self.slot().load(|origin| origin.directories_hold(Path::new(&self.place)))
+        let root = Path::new(&self.place);
+        let holds = |kept: &Listing| {
+            kept.origin.directories_hold(root) && unchanged(&kept.catalog, root, &mut |_| {})
+        };
+        self.slot().load(holds)
     }
 
     fn list(&self) -> Listing {
@@ -119,6 +124,42 @@ fn a_directory_that_changed_is_listed_anew() {
         assert!(bench.load().is_some());
         change(bench.root.path());
         assert!(bench.load().is_none());
+    }
+}
+
+#[test]
+fn a_file_written_in_place_or_replaced_is_listed_anew_whatever_time_it_was_given() {
+    type Change = fn(&Path);
+    let changes: [Change; 3] = [
+        |file| fs::write(file, b"longer than it was").unwrap(),
+        |file| fs::write(file, b"a/2.pnG").unwrap(),
+        // As `rsync -t` does: another file under the name, in a directory that has its old times.
+        |file| {
+            let beside = file.with_extension("new");
+            fs::write(&beside, b"a/2.pnG").unwrap();
+            fs::rename(&beside, file).unwrap();
+        },
+    ];
+    for change in changes {
+        let bench = Bench::new();
+        let file = bench.root.path().join("a/2.png");
+        let before = fs::metadata(&file).unwrap();
+        bench.slot().save(&bench.list(), SystemTime::now());
+        assert!(bench.load().is_some());
+        // Again, until the file system's clock has ticked.
+        while Stamp::of(&fs::metadata(&file).unwrap()).changed == Stamp::of(&before).changed {
+            change(&file);
+            fs::File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_modified(before.modified().unwrap())
+                .unwrap();
+        }
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), before.modified().unwrap());
+        let root = Path::new(&bench.place);
+        assert!(bench.slot().load(|kept| unchanged(&kept.catalog, root, &mut |_| {})).is_none());
+        assert!(unchanged(&bench.list().catalog, root, &mut |_| {}));
     }
 }
 
@@ -197,7 +238,7 @@ fn labels_places_and_parts_of_their_own_are_kept_too() {
     let slot = bench.slot();
     slot.save(&listing, SystemTime::now());
     let mut origin = None;
-    let loaded = slot.load(|found| origin.insert(found.clone()) == found).unwrap();
+    let loaded = slot.load(|found| *origin.insert(found.origin.clone()) == found.origin).unwrap();
     assert_eq!(origin, Some(listing.origin));
     assert_eq!(loaded.identity(), listing.catalog.identity());
     assert_eq!((loaded.offset(0), loaded.offset(1)), (Some(512), None));

@@ -55,6 +55,7 @@ impl Address {
             return Some(Err(Error::invalid(format!("the address {why}"))));
         }
         Some(Self::behind(scheme, kind, rest).map_err(|why| {
+            let written = without_credentials(written);
             Error::invalid(format!(
                 "`{written}` is no address of a store: {why}; write it like `s3://bucket/train`"
             ))
@@ -66,11 +67,18 @@ impl Address {
         if host.is_empty() {
             return Err(format!("it names no {}", if kind == Kind::Http { "host" } else { "bucket" }));
         }
+        if kind == Kind::Http && host.contains('@') {
+            return Err(
+                "it holds a name or a password, and addresses are shown and written down; give them as \
+                        `http_user` and `http_password` in `storage_options`"
+                    .into(),
+            );
+        }
         // The client makes a URL of it, and panics where it cannot.
         let named =
             |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || (kind == Kind::Azure && c == '@');
         if kind != Kind::Http && !host.chars().all(named) {
-            return Err(format!("`{host}` is no name of a bucket"));
+            return Err(format!("`{}` is no name of a bucket", without_credentials(host)));
         }
         let path = path.trim_end_matches('/');
         let prefix = match kind {
@@ -107,6 +115,19 @@ impl Address {
             "" => whole,
             prefix => whole.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).unwrap_or(whole),
         }
+    }
+}
+
+/// A URL, or the host of one, without the name and password that may stand before an `@`.
+pub(crate) fn without_credentials(written: &str) -> String {
+    let (scheme, rest) = match written.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), written),
+    };
+    let host = rest.find('/').unwrap_or(rest.len());
+    match rest[..host].rfind('@') {
+        Some(at) => format!("{scheme}…{}", &rest[at..]),
+        None => written.to_owned(),
     }
 }
 
@@ -158,6 +179,21 @@ mod tests {
         assert_eq!(parse("s3://bucket/50% done").prefix.as_ref(), "50% done");
         assert_eq!(parse("https://host/50%25%20done").prefix.as_ref(), "50% done");
         assert_eq!(parse("https://host:81/x").base, "https://host:81");
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_refused_and_not_shown() {
+        for written in
+            ["http://me:hunter2@host/train", "https://me:hunter2@host:81", "s3://key:hunter2@bucket/a"]
+        {
+            let error = Address::parse(written).unwrap().unwrap_err();
+            assert!(!error.message.contains("hunter2"), "{}", error.message);
+            assert!(error.message.contains("…@"), "{}", error.message);
+        }
+        let error = Address::parse("http://me:hunter2@host/train").unwrap().unwrap_err();
+        assert!(error.message.contains("`http_password`") && error.message.contains("`http://…@host/train`"));
+        assert_eq!(parse("abfss://container@account.dfs.core.windows.net/a").kind, Kind::Azure);
+        assert_eq!(parse("https://host/a@b").shown(), "https://host/a@b");
     }
 
     #[test]

@@ -13,14 +13,18 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
-use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 
-use super::address::{Address, Kind, check_length};
+use super::address::{Address, Kind, check_length, without_credentials};
 
 /// Names that come up again and again, for messages.
 const USUAL: &str = "`aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, \
     `google_service_account`, `azure_storage_account_name`, `azure_storage_account_key`, `timeout`, \
     `connect_timeout`, `allow_http`";
+
+/// Options of web servers, which are ours.
+const USER: &str = "http_user";
+const PASSWORD: &str = "http_password";
 
 /// Sets every option on a builder, or says which one it does not know.
 macro_rules! with_options {
@@ -28,7 +32,7 @@ macro_rules! with_options {
         let mut builder = $builder;
         for (name, value) in $options {
             let key: $key = name.to_ascii_lowercase().parse().map_err(|_| unknown(name))?;
-            builder = builder.with_config(key, value.clone());
+            builder = builder.with_config(key, value.as_str());
         }
         builder
     }};
@@ -90,7 +94,15 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             builder.build().map(|store| Arc::new(store) as _)
         }
         Kind::Http => {
-            let mut builder = HttpBuilder::new().with_url(base).with_retry(retry);
+            let (own, options): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                options.iter().partition(|(name, _)| matches!(name.as_str(), USER | PASSWORD));
+            let mut client = ClientOptions::new();
+            if let Some(authorization) = basic(&own)? {
+                let mut headers = HeaderMap::new();
+                headers.insert("authorization", authorization);
+                client = client.with_default_headers(headers);
+            }
+            let mut builder = HttpBuilder::new().with_url(base).with_client_options(client).with_retry(retry);
             if let Some((key, value)) = allow {
                 builder = builder.with_config(key, value);
             }
@@ -103,6 +115,39 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             address.shown()
         ))
     })
+}
+
+/// What a web server is told of who asks; the client leaves it out where it follows a redirection to another server.
+fn basic(own: &BTreeMap<&String, &String>) -> Result<Option<HeaderValue>> {
+    let of =
+        |wanted: &str| own.iter().find(|(name, _)| name.as_str() == wanted).map(|(_, value)| value.as_str());
+    let (user, password) = match (of(USER), of(PASSWORD)) {
+        (None, None) => return Ok(None),
+        (Some(user), password) if !user.contains(':') => (user, password.unwrap_or("")),
+        _ => {
+            return Err(Error::invalid(format!(
+                "`{PASSWORD}` in `storage_options` needs `{USER}`, a name without a colon"
+            )));
+        }
+    };
+    let mut header =
+        HeaderValue::try_from(format!("Basic {}", base64(format!("{user}:{password}").as_bytes())))
+            .map_err(|_| Error::internal("base64 cannot be sent"))?;
+    header.set_sensitive(true);
+    Ok(Some(header))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = three.iter().chain([&0; 2]).take(3).fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+        for digit in 0..4 {
+            let value = (bits >> (18 - 6 * digit)) & 63;
+            text.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
+        }
+    }
+    text
 }
 
 /// Whether an option says where requests go.
@@ -125,6 +170,7 @@ fn check_address(name: &str, value: &str) -> Result<()> {
     if usable {
         return Ok(());
     }
+    let value = without_credentials(value);
     Err(Error::invalid(format!(
         "`{value}` for `{name}` is no address of a server; write it like `http://10.0.0.5:9000`"
     )))
@@ -152,7 +198,7 @@ fn unknown(name: &str) -> Error {
 /// that is never to be shown or kept.
 pub(crate) fn is_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["key", "secret", "token", "sas", "password", "credential", "service_account"]
+    ["key", "secret", "token", "sas", "password", "credential", "service_account", USER]
         .iter()
         .any(|word| name.contains(word))
 }
@@ -225,6 +271,23 @@ mod tests {
             assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
             assert!(!error.message.contains("a-secret"), "{}", error.message);
         }
+    }
+
+    #[test]
+    fn a_name_and_a_password_for_a_web_server_are_sent_as_basic() {
+        for (plain, coded) in
+            [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("me:ü?>", "bWU6w7w/Pg==")]
+        {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+        connected("http://localhost:1", &[(USER, "me"), (PASSWORD, "hunter2")]).unwrap();
+        for wrong in [&[(PASSWORD, "hunter2")][..], &[(USER, "m:e"), (PASSWORD, "hunter2")]] {
+            let error = connected("http://localhost:1", wrong).unwrap_err();
+            assert!(error.message.contains("`http_user`") && !error.message.contains("hunter2"), "{error}");
+        }
+        assert!(is_credential(USER) && is_credential(PASSWORD));
+        let error = connected("s3://bucket", &[("aws_endpoint", "http://me:hunter2@host:9")]).unwrap_err();
+        assert!(error.message.contains("`http://…@host:9`") && !error.message.contains("hunter2"), "{error}");
     }
 
     #[test]
