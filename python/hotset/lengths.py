@@ -61,7 +61,7 @@ def most(scheme: Scheme, samples: int, epochs: int) -> Iterator[int]:
     # What is not set has the default of `hotset strategies`.
     share = float(scheme.settings.get("fraction", 0.7))
     warmup = int(scheme.settings.get("warmup", 1))
-    full_last = math.floor(float(scheme.settings.get("full_last", 0)) * scheme.epochs + 0.5)
+    full_last = math.floor(float(scheme.settings.get("full_last", 0)) * scheme.epochs + 1e-9)
     selected = _selected(samples, share)
     for epoch in range(epochs):
         whole = epoch < max(warmup, 2) or (full_last > 0 and epoch + full_last >= scheme.epochs)

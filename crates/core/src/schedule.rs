@@ -167,6 +167,7 @@ impl Schedule {
             keys: self.plan.keys(),
             package: self.packages.as_ref().map(|(_, bytes)| *bytes),
             selected: (self.plan.selected_high(), self.plan.len() as u64),
+            still: self.plan.is_still(),
         };
         (begin, self.told)
     }

@@ -71,7 +71,7 @@ impl Engine {
         let rejected = ids.len() as u64 - quiet - accepted;
 
         let rank_len = cut.map_or(usize::MAX, |cut| cut.rank_len as usize);
-        let valid: Vec<_> = reports(epoch, rank_len, position, ids, &scores)
+        let valid: Vec<_> = reports((epoch, rank_len, position), ids, &heard, &scores)
             .into_iter()
             .filter(|report| !report.value.is_nan())
             .collect();

@@ -121,9 +121,10 @@ mod tests {
             let bytes: u64 = high.iter().map(|&id| sizes[id as usize]).sum();
             prop_assert!(bytes <= capacity);
             prop_assert_eq!(high.len(), keys.high_len());
-            if let Some(next) = low.iter().map(|&id| sizes[id as usize]).max() {
-                prop_assert!(bytes + next > capacity || !low.is_empty());
-            }
+            // It ends only where the next one, of those that could ever fit, does not.
+            let fits_alone = |id: &&Id| sizes[**id as usize] <= capacity;
+            let next = ranking.order().iter().rev().filter(fits_alone).find(|id| !keys.is_high(**id));
+            prop_assert!(next.is_none_or(|&next| bytes + sizes[next as usize] > capacity));
         }
     }
 

@@ -8,10 +8,13 @@
 //! of each rank's slots. A report of a later slot is marked `late`: it waits beside the table until that plan
 //! was made, so that which reports a plan is made from never depends on how fast they came.
 //!
-//! 12 bytes a sample, and 16 for each late report. Reports are applied in slices of at most [`SLICE`], so
+//! **Losses.** Where scores are not the losses themselves, the table keeps each sample's last loss beside its
+//! score, so that a strategy can see how far training has come ([`Table::mean_loss`]).
+//!
+//! 12 bytes a sample, 16 where losses are kept, and 24 for each late report. Reports are applied in slices of at most [`SLICE`], so
 //! that whoever holds a lock holds it for a bounded while.
 
-use super::score::valid;
+use super::score::{Score, valid};
 use crate::Id;
 use crate::saved::{Reader, Writer};
 
@@ -33,6 +36,8 @@ pub struct Report {
     pub id: Id,
     /// Its score.
     pub value: f32,
+    /// The loss that the score was made from.
+    pub loss: f32,
     /// The epoch in which it was trained.
     pub epoch: u32,
     /// How far that epoch had come: a rank's step, or position.
@@ -46,6 +51,8 @@ pub struct Report {
 pub struct Table {
     /// Not a number where nothing was reported.
     values: Vec<f32>,
+    /// Each sample's last loss; empty where scores are losses.
+    losses: Vec<f32>,
     stamps: Vec<u64>,
     late: Vec<Report>,
     /// The newest epoch whose plan was made.
@@ -59,6 +66,12 @@ impl Table {
     /// A table of `samples` of which nothing is known.
     pub fn new(samples: usize) -> Self {
         Self { values: vec![f32::NAN; samples], stamps: vec![0; samples], ..Self::default() }
+    }
+
+    /// A table of scores that are made as `score` says, with losses beside them where those differ.
+    pub fn of_scores(samples: usize, score: Score) -> Self {
+        let losses = if score == Score::Loss { Vec::new() } else { vec![f32::NAN; samples] };
+        Self { losses, ..Self::new(samples) }
     }
 
     /// How many samples there are.
@@ -91,11 +104,19 @@ impl Table {
         self.values.get(id as usize).copied().filter(|value| !value.is_nan())
     }
 
+    /// The mean of every reported sample's last loss, as the next plan sees it; nothing before the first report.
+    pub fn mean_loss(&self) -> Option<f64> {
+        let losses = if self.losses.is_empty() { &self.values } else { &self.losses };
+        let known = losses.iter().filter(|loss| !loss.is_nan());
+        let sum: f64 = known.map(|loss| f64::from(*loss)).sum();
+        (self.reported > 0).then(|| sum / self.reported as f64)
+    }
+
     /// Applies the first of `reports`, at most [`SLICE`]; how many. The caller goes on with the others.
     pub fn apply(&mut self, reports: &[Report]) -> usize {
         let slice = &reports[..reports.len().min(SLICE)];
         for report in slice {
-            if !valid(report.value) || report.id as usize >= self.values.len() {
+            if !valid(report.value) || !valid(report.loss) || report.id as usize >= self.values.len() {
                 self.rejected += 1;
                 continue;
             }
@@ -177,7 +198,7 @@ impl Table {
         values
     }
 
-    /// All of it as bytes: about 8 a sample, and as many a late report.
+    /// All of it as bytes: about 8 a sample, 12 where losses are kept, and as many a late report.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(self.values.len());
         let newest = self.stamps.iter().map(|stamp| stamp >> 32).max().unwrap_or_default();
@@ -186,15 +207,26 @@ impl Table {
         {
             writer.number(number);
         }
+        let keeps = !self.losses.is_empty();
+        writer.bits(std::iter::once(keeps));
         writer.bits(self.values.iter().map(|value| !value.is_nan()));
-        for (value, stamp) in self.values.iter().zip(&self.stamps).filter(|(value, _)| !value.is_nan()) {
+        for (id, (value, stamp)) in self.values.iter().zip(&self.stamps).enumerate() {
+            if value.is_nan() {
+                continue;
+            }
             writer.fixed(u64::from(value.to_bits()), 4);
+            if keeps {
+                writer.fixed(u64::from(self.losses[id].to_bits()), 4);
+            }
             writer.number(newest - (stamp >> 32));
             writer.number(stamp & u64::from(u32::MAX));
         }
         writer.ids(self.late.iter().map(|report| report.id));
         for report in &self.late {
             writer.fixed(u64::from(report.value.to_bits()), 4);
+            if keeps {
+                writer.fixed(u64::from(report.loss.to_bits()), 4);
+            }
             writer.number(u64::from(report.epoch));
             writer.number(u64::from(report.step));
         }
@@ -213,16 +245,32 @@ impl Table {
         table.planned = reader.number()?.checked_sub(1).map(|planned| planned as u32);
         (table.taken, table.rejected) = (reader.number()?, reader.number()?);
         let newest = reader.number()?;
+        let keeps = reader.bits(1)?.next()?;
+        if keeps {
+            table.losses = vec![f32::NAN; samples];
+        }
         let reported: Vec<bool> = reader.bits(samples)?.collect();
         for id in (0..samples).filter(|id| reported[*id]) {
             table.values[id] = value(&mut reader)?;
+            if keeps {
+                table.losses[id] = value(&mut reader)?;
+            }
             let epoch = short(newest.checked_sub(reader.number()?)?)?;
             table.stamps[id] = u64::from(epoch) << 32 | u64::from(short(reader.number()?)?);
             table.reported += 1;
         }
         for id in reader.ids()? {
-            let (value, epoch) = (value(&mut reader)?, short(reader.number()?)?);
-            table.late.push(Report { id, value, epoch, step: short(reader.number()?)?, late: true });
+            let score = value(&mut reader)?;
+            let loss = if keeps { value(&mut reader)? } else { score };
+            let epoch = short(reader.number()?)?;
+            table.late.push(Report {
+                id,
+                value: score,
+                loss,
+                epoch,
+                step: short(reader.number()?)?,
+                late: true,
+            });
         }
         reader.end()?;
         Some(table)
@@ -230,7 +278,7 @@ impl Table {
 
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        12 * self.values.capacity() + size_of::<Report>() * self.late.capacity()
+        12 * self.values.capacity() + 4 * self.losses.capacity() + size_of::<Report>() * self.late.capacity()
     }
 
     fn put(&mut self, report: &Report) {
@@ -242,6 +290,9 @@ impl Table {
             return;
         }
         (self.values[id], self.stamps[id]) = (report.value, stamp);
+        if let Some(loss) = self.losses.get_mut(id) {
+            *loss = report.loss;
+        }
     }
 }
 
@@ -250,7 +301,7 @@ mod tests {
     use super::*;
 
     fn report(id: Id, value: f32, epoch: u32, step: u32) -> Report {
-        Report { id, value, epoch, step, late: false }
+        Report { id, value, loss: value, epoch, step, late: false }
     }
 
     #[test]
@@ -352,6 +403,27 @@ mod tests {
             Table::restore(5, &saved).is_none() && Table::restore(4, &saved[..saved.len() - 3]).is_none()
         );
         assert!(Table::restore(0, &[]).is_none());
+    }
+
+    #[test]
+    fn losses_are_kept_beside_scores_that_are_none() {
+        let mut table = Table::of_scores(4, Score::Rank);
+        assert_eq!(table.mean_loss(), None);
+        let scored = |id, loss, step| Report { loss, ..report(id, 3.0, 0, step) };
+        table.apply(&[scored(0, 1.0, 4), scored(1, 2.0, 0), Report { late: true, ..scored(2, 90.0, 99) }]);
+        assert_eq!(table.mean_loss(), Some(1.5), "the mean of losses, not of scores, without what is late");
+        table.apply(&[scored(0, 7.0, 3), scored(1, 2.0, 0)]);
+        assert_eq!(table.mean_loss(), Some(1.5), "what is older or comes twice changes nothing");
+        let mut restored = Table::restore(4, &table.save()).unwrap();
+        for table in [&mut table, &mut restored] {
+            table.planned(1);
+            table.settle();
+            assert_eq!((table.mean_loss(), table.value(2)), (Some(31.0), Some(3.0)));
+        }
+        assert_eq!(table.save(), restored.save());
+        let mut plain = Table::of_scores(2, Score::Loss);
+        plain.apply(&[report(0, 1.0, 0, 0), report(1, 2.0, 0, 0)]);
+        assert_eq!(plain.mean_loss(), Some(1.5));
     }
 
     #[test]

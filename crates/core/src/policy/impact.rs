@@ -1,8 +1,9 @@
 //! `impact`, the cache of ImPACT (TC 2025, III-C): `icache` with a static buffer for re-evaluated samples.
 //!
-//! Until the set S of samples whose ranks change most is known, the cache is static, as `minio`'s. Then the ids of
-//! S are kept in a buffer inside the capacity, so that they can be re-evaluated before every epoch without a
-//! read; they are in neither region. All else is `icache`.
+//! While `hybrid` warms up, until the set S of samples whose ranks change most is known, the cache is static, as
+//! `minio`'s. Then the ids of S are kept in a buffer inside the capacity, so that they can be re-evaluated before
+//! every epoch without a read; they are in neither region. All else is `icache`. A trainer that never re-evaluates
+//! S, and a strategy that has none, get `icache` alone.
 //!
 //! Differs from the paper: capacity is bytes, and what is still due in the epoch stays, as in `icache`. S
 //! holds fewer of the hardest samples than chance would, so it reads somewhat more than `icache` does.

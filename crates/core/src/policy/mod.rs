@@ -178,6 +178,8 @@ pub struct Begin<'a> {
     pub package: Option<u64>,
     /// Slots whose selected id is an H-sample, and all slots.
     pub selected: (u64, u64),
+    /// Whether residents stay while it is decided, where the policy has a static phase.
+    pub still: bool,
 }
 
 /// Where a resident lies.

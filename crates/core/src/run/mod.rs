@@ -274,7 +274,7 @@ impl Run {
     /// Takes the losses of one mini-batch of `rank`: the slots `position..` of that rank in `epoch`.
     pub fn report(&mut self, epoch: u64, rank_len: usize, position: usize, ids: &[Id], losses: &[f32]) {
         let scores = self.planner.score().of(losses);
-        let reports = reports(epoch, rank_len, position, ids, &scores);
+        let reports = reports((epoch, rank_len, position), ids, losses, &scores);
         let before = self.planner.table().rejected();
         let mut done = 0;
         while done < reports.len() {

@@ -102,7 +102,7 @@ impl Planner {
             packing: BTreeMap::new(),
             busy: Bits::new(if packer.is_some() { samples } else { 0 }),
             next: 0,
-            table: Table::new(samples),
+            table: Table::of_scores(samples, strategy.score()),
             last: None,
             rolling: Rolling::of(&config.strategy_values),
             before: None,
@@ -323,7 +323,7 @@ impl Planner {
         let samples = self.config.sizes.len();
         let foreign = || Error::invalid("the state does not fit the dataset");
         self.table = if saved.table.is_empty() {
-            Table::new(samples)
+            Table::of_scores(samples, self.strategy.score())
         } else {
             Table::restore(samples, &saved.table).ok_or_else(foreign)?
         };
@@ -409,14 +409,21 @@ fn roll(
     rolling.next(slots, alive, |part, first| make(draw.epoch, part, first))
 }
 
-/// The reports of one mini-batch: the slots `position..` of a rank that has `rank_len` of them in `epoch`.
-pub fn reports(epoch: u64, rank_len: usize, position: usize, ids: &[Id], scores: &[f32]) -> Vec<Report> {
+/// The reports of one mini-batch, its losses and the scores made of them: the slots `position..` of a rank that
+/// has `rank_len` of them in `epoch`.
+pub fn reports(
+    (epoch, rank_len, position): (u64, usize, usize),
+    ids: &[Id],
+    losses: &[f32],
+    scores: &[f32],
+) -> Vec<Report> {
     let late = cut(rank_len);
     (position..)
-        .zip(ids.iter().zip(scores))
-        .map(|(position, (&id, &value))| Report {
+        .zip(ids.iter().zip(scores.iter().zip(losses)))
+        .map(|(position, (&id, (&value, &loss)))| Report {
             id,
             value,
+            loss,
             epoch: u32::try_from(epoch).unwrap_or(u32::MAX),
             step: u32::try_from(position).unwrap_or(u32::MAX),
             late: position >= late,

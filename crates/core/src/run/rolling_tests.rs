@@ -44,7 +44,7 @@ fn step(planner: &mut Planner, epoch: u64, world: u32) -> Arc<Plan> {
     let inputs = Inputs { reevaluated: Some(&reevaluated), ..Inputs::default() };
     let plan = planner.plan(epoch, world, &inputs, &sight).plan;
     let losses: Vec<f32> = plan.ids().iter().map(|&id| loss(id, epoch)).collect();
-    let reported = reports(epoch, usize::MAX, 0, plan.ids(), &losses);
+    let reported = reports((epoch, usize::MAX, 0), plan.ids(), &losses, &losses);
     let mut done = 0;
     while done < reported.len() {
         done += planner.report(&reported[done..]);
@@ -134,7 +134,7 @@ fn so_few_that_none_is_selected_still_fill_an_epoch() {
     for epoch in 0..3 {
         let plan = planner.plan(epoch, 1, &Inputs::default(), &Sight::default()).plan;
         assert_eq!(plan.ids(), [0; 5]);
-        planner.report(&reports(epoch, usize::MAX, 0, &[0], &[1.0]));
+        planner.report(&reports((epoch, usize::MAX, 0), &[0], &[1.0], &[1.0]));
         planner.close(epoch);
     }
 }

@@ -64,7 +64,14 @@ impl Job {
         for (step, &id) in plan.ids().iter().enumerate().take(slots.end).skip(slots.start) {
             let late = step / self.world as usize >= cut(plan.rank_len());
             let (epoch, step) = (plan.epoch() as u32, step as u32);
-            self.table.apply(&[Report { id, value: loss(id, plan.epoch()), epoch, step, late }]);
+            self.table.apply(&[Report {
+                id,
+                value: loss(id, plan.epoch()),
+                loss: loss(id, plan.epoch()),
+                epoch,
+                step,
+                late,
+            }]);
         }
     }
 
@@ -259,7 +266,7 @@ fn the_last_epochs_are_uniform_where_that_is_asked() {
         let values = entry.values([("full_last", "0.5")]).unwrap();
         let mut strategy = (entry.build)(Setup { epochs: Some(8), values, ..Setup::new(40, 0) });
         let mut table = Table::new(40);
-        let all = |id| Report { id, value: id as f32, epoch: 0, step: 0, late: false };
+        let all = |id| Report { id, value: id as f32, loss: id as f32, epoch: 0, step: 0, late: false };
         table.apply(&(0..40).map(all).collect::<Vec<_>>());
         for epoch in 4..8 {
             let drawn = strategy.draw(&Draw { epoch, world: 1, importance: Some(&table), ..Draw::default() });

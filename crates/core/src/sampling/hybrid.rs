@@ -4,17 +4,19 @@
 //! of the cache (`s_share`), shares more than 80 % of its ids with that of the epoch before, or `warmup_max`
 //! epochs are over. Then S is frozen. Before each later epoch S is re-evaluated with the current model, from a
 //! static buffer where the policy has one (`impact`). A loss of evaluation is not on the scale of a loss of
-//! training, so these losses only *reorder* the IVs that the samples of S have. Then it selects as `iis` does.
+//! training, so these losses only *reorder* the IVs that the samples of S have. Then it selects as `iis` does. A
+//! trainer that never re-evaluates S is told so once, and its job goes on as `iis` with `icache`.
 //!
 //! Differs from the paper: the paper cites RHO-LOSS for the selection but describes no holdout model; here it
-//! is `iis`. Whoever has losses of a holdout model subtracts them from the re-evaluated ones (`irreducible`). S is
-//! bounded in bytes.
+//! is `iis`. Losses of a holdout model can be subtracted from the re-evaluated ones: `Sampler(irreducible=)`, and
+//! `--irreducible` in the simulator. S is bounded in bytes.
 
 use std::sync::Arc;
 
 use super::selection::{FRACTION, SUBSTITUTE, Selection};
 use super::{Draw, Drawn, Entry, FULL_LAST, Reevaluation, Setup, Strategy, foreign};
 use crate::importance::{OVERLAP, Table, Volatility};
+use crate::rng::Scatter;
 use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Remark, Result};
@@ -45,6 +47,15 @@ pub(super) const ENTRY: Entry = Entry {
     build: |setup| Box::new(Hybrid::new(setup)),
 };
 
+/// What is said of a plan that was to be made with losses under the current model, and was made without any.
+pub(super) fn never_reevaluated(strategy: &str) -> Remark {
+    let text = format!(
+        "`{strategy}` asks for losses under the current model before each epoch and got none, so it goes on as \
+         `iis` does: call `sampler.reevaluate(model, loss)` before each epoch, or choose `iis`"
+    );
+    Remark::warning("reevaluate", text)
+}
+
 struct Hybrid {
     selection: Selection,
     volatility: Volatility,
@@ -52,12 +63,15 @@ struct Hybrid {
     reevaluated: usize,
     /// The epoch of the last plan, while it warms up.
     warming: Option<u64>,
+    /// Whether the last plan should have had some, and had none.
+    neglected: bool,
 }
 
 impl Hybrid {
     fn new(setup: Setup) -> Self {
         let volatility = Volatility::new(setup.samples);
-        Self { selection: Selection::new(setup, PARAMETERS), volatility, reevaluated: 0, warming: None }
+        let selection = Selection::new(setup, PARAMETERS);
+        Self { selection, volatility, reevaluated: 0, warming: None, neglected: false }
     }
 
     fn setup(&self) -> &Setup {
@@ -73,15 +87,22 @@ impl Hybrid {
 }
 
 /// Gives the values of those re-evaluated to each other, so that they stand in the order of their new losses.
-pub(super) fn reorder(values: &mut [f32], reevaluated: &[(Id, f32)]) {
-    let known = |(id, loss): &&(Id, f32)| {
-        !loss.is_nan() && values.get(*id as usize).is_some_and(|value| !value.is_nan())
-    };
-    let mut order: Vec<(Id, f32)> = reevaluated.iter().filter(known).copied().collect();
-    order.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-    let mut own: Vec<f32> = order.iter().map(|(id, _)| values[*id as usize]).collect();
+/// Equal losses stand in the order of a hash of seed, epoch and id, as everywhere.
+fn reorder(values: &mut [f32], reevaluated: &[(Id, f32)], seed: u64, epoch: u64) {
+    let mut losses = vec![f32::NAN; values.len()];
+    for &(id, loss) in reevaluated {
+        if let Some(place) = losses.get_mut(id as usize) {
+            *place = loss;
+        }
+    }
+    let known = |id: &Id| !losses[*id as usize].is_nan() && !values[*id as usize].is_nan();
+    let scatter = Scatter::new(values.len() as u32, seed, epoch, "re-evaluated ties");
+    let mut order: Vec<Id> = (0..values.len() as u32).map(|place| scatter.at(place)).filter(known).collect();
+    // Stable, so that ties stay scattered. Adding zero makes the negative one equal to the other.
+    order.sort_by(|a, b| (losses[*a as usize] + 0.0).total_cmp(&(losses[*b as usize] + 0.0)));
+    let mut own: Vec<f32> = order.iter().map(|id| values[*id as usize]).collect();
     own.sort_unstable_by(f32::total_cmp);
-    for ((id, _), value) in order.into_iter().zip(own) {
+    for (id, value) in order.into_iter().zip(own) {
         values[id as usize] = value;
     }
 }
@@ -94,9 +115,12 @@ impl Strategy for Hybrid {
         self.warming = warm.then_some(draw.epoch);
         if !warm && let Some(reevaluated) = draw.reevaluated {
             self.reevaluated = reevaluated.len();
-            reorder(&mut values, reevaluated);
+            reorder(&mut values, reevaluated, self.setup().seed, draw.number());
         }
-        self.selection.plan(draw, values, warm || self.setup().is_full_last(draw.epoch))
+        let full = warm || self.setup().is_full_last(draw.epoch);
+        self.neglected =
+            !full && self.reevaluated == 0 && self.volatility.frozen().is_some_and(|set| !set.is_empty());
+        Drawn { still: warm, ..self.selection.plan(draw, values, full) }
     }
 
     fn repeats(&self) -> bool {
@@ -142,7 +166,9 @@ impl Strategy for Hybrid {
     }
 
     fn remarks(&self) -> Vec<Remark> {
-        let Some(epoch) = self.warming else { return Vec::new() };
+        let Some(epoch) = self.warming else {
+            return self.neglected.then(|| never_reevaluated(ENTRY.name)).into_iter().collect();
+        };
         let most = self.setup().values.whole("warmup_max");
         let needed = (100.0 * OVERLAP).round();
         let stable = self.volatility.overlap().map_or_else(String::new, |overlap| {
@@ -179,9 +205,28 @@ mod tests {
     #[test]
     fn new_losses_reorder_old_values_and_leave_the_others_alone() {
         let mut values = vec![5.0, 1.0, 3.0, 9.0, f32::NAN];
-        reorder(&mut values, &[(0, 0.01), (1, 0.03), (2, 0.02), (4, 7.0), (9, 1.0)]);
+        reorder(&mut values, &[(0, 0.01), (1, 0.03), (2, 0.02), (4, 7.0), (9, 1.0)], 0, 0);
         assert_eq!(values[..4], [1.0, 5.0, 3.0, 9.0]);
         assert!(values[4].is_nan());
+    }
+
+    #[test]
+    fn equal_new_losses_favour_no_ids_and_fall_out_otherwise_each_epoch() {
+        let samples = 3_000;
+        let reordered = |epoch| {
+            let mut values: Vec<f32> = (0..samples).map(|id| id as f32).collect();
+            let equal: Vec<(Id, f32)> = (0..samples).map(|id| (id, 0.5)).collect();
+            reorder(&mut values, &equal, 7, epoch);
+            values
+        };
+        let values = reordered(1);
+        for third in values.chunks(1_000) {
+            let mean = third.iter().map(|&value| f64::from(value)).sum::<f64>() / 1_000.0;
+            // The standard deviation of such a mean is 22.
+            assert!((mean - 1_499.5).abs() < 110.0, "{mean}");
+        }
+        assert_ne!(values, reordered(2));
+        assert_eq!(values, reordered(1));
     }
 
     #[test]
@@ -230,14 +275,17 @@ mod tests {
         let mut setup = Setup { capacity: 40, ..Setup::new(100, 0) };
         setup.values = ENTRY.values([("warmup_max", "1")]).unwrap();
         let mut hybrid = Hybrid::new(setup);
-        hybrid.draw(&Draw { world: 1, ..Draw::default() });
+        let drawn = hybrid.draw(&Draw { world: 1, ..Draw::default() });
+        assert!(drawn.still, "residents stay");
         assert_eq!(hybrid.notes(), [("reevaluated", 0.0)], "it warms up");
         hybrid.close(0, &Table::new(100));
         let Reevaluation::Set(set) = hybrid.reevaluates(1) else { panic!("S is frozen") };
         let losses: Vec<(Id, f32)> = set.iter().map(|&id| (id, 1.0)).collect();
         hybrid.draw(&Draw { epoch: 1, world: 1, reevaluated: Some(&losses), ..Draw::default() });
-        assert_eq!(hybrid.notes(), [("s", 10.0), ("reevaluated", 10.0)]);
-        hybrid.draw(&Draw { epoch: 2, world: 1, ..Draw::default() });
-        assert_eq!(hybrid.notes(), [("s", 10.0), ("reevaluated", 0.0)], "nobody called `reevaluate`");
+        assert_eq!((hybrid.notes(), hybrid.remarks()), (vec![("s", 10.0), ("reevaluated", 10.0)], vec![]));
+        let drawn = hybrid.draw(&Draw { epoch: 2, world: 1, ..Draw::default() });
+        assert!(!drawn.still, "it goes on as `iis` with `icache`");
+        assert_eq!(hybrid.notes(), [("s", 10.0), ("reevaluated", 0.0)], "`reevaluate` was not called");
+        assert_eq!(hybrid.remarks(), [never_reevaluated("hybrid")]);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! All samples at or above the mean loss, and those never reported, are served with weight 1; of the rest a
 //! random share `keep` is served with weight 1 / `keep`, so that the expected gradient is that of all samples.
-//! The last epochs (`full_last`, an eighth of the run where its length is known) are full, with no weights.
+//! The last epochs (`full_last`, an eighth of the run, rounded down, where its length is known) are full, with no
+//! weights.
 //!
 //! Each step's mean gradient grows by n / |plan|, since weights add up to n over fewer samples: a learning
 //! rate tuned for full epochs is a little high.

@@ -86,12 +86,12 @@ pub fn find(name: &str) -> Result<&'static Entry> {
 /// Settings that every strategy takes beside its own. They are the planner's: strategies do not look at them.
 pub const COMMON: &[Parameter] = &[rolling::EPOCH_LENGTH];
 
-/// A setting of every strategy that does not serve everything anyway.
+/// A setting of every strategy.
 const FULL_LAST: Parameter = Parameter {
     name: "full_last",
     default: "0",
     domain: Domain::Number(0.0, 1.0),
-    summary: "share of the run's last epochs that are uniform; needs the number of epochs",
+    summary: "share of the run's epochs, the last ones and rounded down, that are uniform; needs `epochs`",
 };
 
 /// What a strategy is made from.
@@ -125,7 +125,8 @@ impl Setup {
 
     /// Whether `epoch` is among the last that `full_last` makes uniform.
     fn is_full_last(&self, epoch: u64) -> bool {
-        let last = |epochs: u64| (self.values.share("full_last") * epochs as f64).round() as u64;
+        // Rounded down; the small number makes up for shares such as 0.29, of which 100 are a little less than 29.
+        let last = |epochs: u64| (self.values.share("full_last") * epochs as f64 + 1e-9) as u64;
         self.epochs.is_some_and(|epochs| last(epochs) > 0 && epoch.saturating_add(last(epochs)) >= epochs)
     }
 }
@@ -308,6 +309,24 @@ fn foreign() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_strategy_ends_with_as_many_uniform_epochs_as_were_asked_for() {
+        for entry in REGISTRY {
+            for (share, epochs, full) in [("0.125", 60, 7), ("0.125", 64, 8), ("0.29", 100, 29), ("1", 5, 5)]
+            {
+                let values = entry.values([("full_last", share)]).unwrap();
+                let setup = Setup { values, epochs: Some(epochs), capacity: 5, ..Setup::new(40, 1) };
+                assert_eq!((0..epochs).filter(|&epoch| setup.is_full_last(epoch)).count(), full);
+                let mut strategy = (entry.build)(setup);
+                let last = strategy.draw(&Draw { epoch: epochs - 1, world: 1, ..Draw::default() });
+                let mut ids = last.ids;
+                assert_eq!(ids, uniform::shuffled(40, 1, epochs - 1, &[]), "{}", entry.name);
+                ids.sort_unstable();
+                assert_eq!(ids, Vec::from_iter(0..40), "{}", entry.name);
+            }
+        }
+    }
 
     #[test]
     fn a_strategy_is_found_by_its_name_and_brings_a_policy() {

@@ -2,11 +2,12 @@
 //!
 //! As many draws as there are samples, with replacement, with probability proportional to the rank score of
 //! each (the logarithm of its rank in its mini-batch). A sample never reported has the highest score there
-//! is. With `repeat` r each draw of a resident counts r times, which is how the paper's figure 12 buys its hit
-//! ratio, and non-residents fill the rest.
+//! is. With `repeat` r every draw of a resident is served r times, which is how the paper's figure 12 buys its
+//! hit ratio; the draws of non-residents, in the order drawn, fill what is left of the epoch.
 //!
-//! An epoch is a plain shuffle when the mean of all scores fell by more than a fifth against the epoch before,
-//! or when accuracy, told after each epoch, did not grow on average over three epochs; the first one is too.
+//! An epoch is a plain shuffle when the mean of the samples' last reported losses fell by more than a fifth since
+//! the plan before, or when accuracy, told after each epoch, did not grow on average over three epochs; the first
+//! one is too.
 //!
 //! The draws are made in order: the gaps between sorted uniform numbers are exponential, so one walk over the
 //! scores finds how often each sample is drawn, in no memory but the plan's, for any number of samples.
@@ -21,7 +22,7 @@ use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Result, Rng};
 
-/// A fall of the mean score to less than this share is steep.
+/// A fall of the mean loss to less than this share is steep.
 const STEEP: f64 = 0.8;
 /// Epochs over which accuracy must grow.
 const EPOCHS: usize = 3;
@@ -31,7 +32,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "repeat",
         default: "1",
         domain: Domain::Whole(1, 100),
-        summary: "how often each draw of a resident counts",
+        summary: "how often each draw of a resident is served",
     },
     FULL_LAST,
 ];
@@ -48,7 +49,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct Pads {
     selection: Selection,
     score: Score,
-    /// The mean score when the last plan was made.
+    /// The mean loss when the last plan was made.
     mean: Option<f64>,
     /// The accuracies of the last epochs, the newest last.
     accuracies: Vec<f64>,
@@ -119,15 +120,12 @@ fn multinomial(weights: impl Iterator<Item = f64> + Clone, draws: usize, rng: &m
 impl Strategy for Pads {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
         let values = self.selection.values(draw);
-        let (sum, known, most) = values.iter().filter(|value| !value.is_nan()).fold(
-            (0.0, 0u64, 0.0),
-            |(sum, known, most), &value| {
-                (sum + f64::from(value), known + 1, f64::max(most, f64::from(value)))
-            },
-        );
-        let mean = (known > 0).then(|| sum / known as f64);
+        let known = values.iter().filter(|value| !value.is_nan());
+        let (known, most) =
+            known.fold((0u64, 0.0), |(known, most), &value| (known + 1, f64::max(most, f64::from(value))));
         // Judged once an epoch, however often it draws.
         if draw.part == 0 {
+            let mean = draw.importance.and_then(crate::importance::Table::mean_loss);
             self.fell_back = self.falls_back(mean, draw.accuracy);
         }
         let falls_back = self.fell_back;
@@ -147,11 +145,14 @@ impl Strategy for Pads {
         let mut ids = carried_front(setup.end(), draw.carried.unwrap_or_default());
         let front = ids.len();
         let repeat = setup.values.whole("repeat") as usize;
-        for id in drawn {
-            let resident = repeat > 1 && draw.residents.is_some_and(|residents| residents.contains(id));
-            let copies = if resident { repeat } else { 1 };
-            ids.extend(std::iter::repeat_n(id, copies.min(setup.samples.saturating_sub(ids.len()))));
+        let is_resident = |id: &Id| draw.residents.is_some_and(|residents| residents.contains(*id));
+        if repeat > 1 {
+            let (residents, others): (Vec<Id>, Vec<Id>) = drawn.into_iter().partition(is_resident);
+            drawn =
+                residents.into_iter().flat_map(|id| std::iter::repeat_n(id, repeat)).chain(others).collect();
         }
+        drawn.truncate(setup.samples.saturating_sub(front));
+        ids.extend(drawn);
         if repeat > 1 {
             rng.shuffle(&mut ids[front..]);
         }
@@ -193,7 +194,11 @@ impl Strategy for Pads {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::importance::{Report, Table};
+    use crate::sampling::Residents;
 
     #[test]
     fn draws_are_as_likely_as_their_weights() {
@@ -206,6 +211,72 @@ mod tests {
         // Standard deviations of 95, 145 and 155.
         assert!(counts[0].abs_diff(10_000) < 475 && counts[2].abs_diff(30_000) < 725, "{counts:?}");
         assert!(counts[3].abs_diff(60_000) < 775, "{counts:?}");
+    }
+
+    /// Every third of these is resident.
+    fn some_residents(samples: usize) -> Residents {
+        let setup = crate::policy::Setup::new(samples as u64, Arc::new(vec![1; samples]), 0);
+        let mut policy = (crate::policy::find("minio").unwrap().build)(setup);
+        for id in (0..samples as Id).step_by(3) {
+            policy.access(id, &crate::policy::NoDue, &mut Vec::new());
+        }
+        Residents::of(&*policy, samples)
+    }
+
+    fn counted(samples: usize, repeat: &str, residents: &Residents) -> Vec<u32> {
+        let values = ENTRY.values([("repeat", repeat)]).unwrap();
+        let mut pads = Pads::new(Setup { values, ..Setup::new(samples, 4) }, Score::Rank);
+        let mut table = Table::of_scores(samples, Score::Rank);
+        let report = |id| Report { id, value: 1.0 + id as f32, loss: 1.0, epoch: 0, step: 0, late: false };
+        table.apply(&(0..samples as Id).map(report).collect::<Vec<_>>());
+        let drawn = pads.draw(&Draw {
+            epoch: 1,
+            world: 1,
+            importance: Some(&table),
+            residents: Some(residents),
+            ..Draw::default()
+        });
+        assert_eq!(drawn.ids.len(), samples);
+        let mut counts = vec![0; samples];
+        drawn.ids.iter().for_each(|&id| counts[id as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn every_draw_of_a_resident_is_served_so_often_and_the_others_fill_what_is_left() {
+        let residents = some_residents(900);
+        let (once, twice) = (counted(900, "1", &residents), counted(900, "2", &residents));
+        for (id, (once, twice)) in (0..).zip(once.iter().zip(&twice)) {
+            if residents.contains(id) {
+                assert_eq!(*twice, 2 * once, "{id} was drawn {once} times");
+            } else {
+                assert!(twice <= once, "{id} was drawn {once} times and is served {twice} times");
+            }
+        }
+        // A third of the draws are residents', so that three times as many fill the epoch.
+        let often = counted(900, "5", &residents);
+        let served: u32 = (0..900).filter(|id| residents.contains(*id)).map(|id| often[id as usize]).sum();
+        assert_eq!(served, 900, "there is no room for others, and no epoch is longer");
+    }
+
+    #[test]
+    fn the_guard_watches_losses_and_not_ranks() {
+        let mut pads = Pads::new(Setup::new(100, 0), Score::Rank);
+        let mut table = Table::of_scores(100, Score::Rank);
+        let mut shuffles = Vec::new();
+        for (epoch, loss) in (0..).zip([2.0, 1.9, 1.4, 1.3, 1.0, 0.9]) {
+            let drawn = pads.draw(&Draw { epoch, world: 1, importance: Some(&table), ..Draw::default() });
+            let distinct: std::collections::BTreeSet<Id> = drawn.ids.iter().copied().collect();
+            shuffles.push(distinct.len() == 100);
+            // Ranks are the same whatever the losses are.
+            let report = |id| Report { id, value: 3.0, loss, epoch: epoch as u32, step: 0, late: false };
+            table.apply(&(0..100).map(report).collect::<Vec<_>>());
+        }
+        assert_eq!(
+            shuffles,
+            [true, false, false, true, false, true],
+            "1.4 and 1.0 are more than a fifth less"
+        );
     }
 
     #[test]

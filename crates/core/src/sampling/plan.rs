@@ -39,6 +39,8 @@ pub struct Drawn {
     pub selected_high: u64,
     /// Ids that were selected and are not served.
     pub unserved: Vec<Id>,
+    /// Whether residents stay while it is decided, with a policy that has a static phase.
+    pub still: bool,
 }
 
 impl From<Vec<Id>> for Drawn {
@@ -56,6 +58,8 @@ pub struct Plan {
     left_out: Vec<Id>,
     padded: usize,
     silent: bool,
+    still: bool,
+    /// Of every slot, and then of those that were left out; empty where all are 1.
     weights: Vec<f32>,
     substituted: Vec<bool>,
     events: Vec<(u32, Event)>,
@@ -69,7 +73,7 @@ impl Plan {
     /// `world` slots unless nothing was drawn, so a caller bounds `world` first.
     pub fn cut(epoch: u64, world: u32, pad: bool, drawn: impl Into<Drawn>) -> Self {
         let world = world.max(1);
-        let Drawn { ids, mut weights, mut substituted, mut events, keys, selected_high, unserved } =
+        let Drawn { ids, mut weights, mut substituted, mut events, keys, selected_high, unserved, still } =
             drawn.into();
         let (mut ids, mut left_out, mut padded) = (ids, Vec::new(), 0);
         let remainder = ids.len() % world as usize;
@@ -86,7 +90,7 @@ impl Plan {
         } else {
             left_out = ids.split_off(ids.len() - remainder);
         }
-        weights.truncate(ids.len());
+        weights.truncate(ids.len() + left_out.len());
         if !substituted.is_empty() {
             substituted.resize(ids.len(), false);
         }
@@ -98,6 +102,7 @@ impl Plan {
             left_out,
             padded,
             silent: false,
+            still,
             weights,
             substituted,
             events,
@@ -113,15 +118,13 @@ impl Plan {
         let kept = self.ids.len() - self.padded;
         let mut ids = self.ids[..kept].to_vec();
         ids.extend_from_slice(&self.left_out);
-        let fill = |weights: &[f32]| {
-            let mut weights = weights[..kept.min(weights.len())].to_vec();
-            if !weights.is_empty() {
-                weights.resize(ids.len(), 1.0);
-            }
-            weights
-        };
+        let mut weights = self.weights.clone();
+        if !weights.is_empty() {
+            weights.drain(kept..self.ids.len());
+        }
         let drawn = Drawn {
-            weights: fill(&self.weights),
+            weights,
+            still: self.still,
             substituted: self.substituted[..kept.min(self.substituted.len())].to_vec(),
             events: self.events.clone(),
             keys: self.keys.clone(),
@@ -135,8 +138,9 @@ impl Plan {
 
     /// What it was cut from, as far as it is served.
     pub fn into_drawn(self) -> Drawn {
-        let Self { ids, weights, substituted, events, keys, selected_high, unserved, .. } = self;
-        Drawn { ids, weights, substituted, events, keys, selected_high, unserved }
+        let Self { ids, mut weights, substituted, events, keys, selected_high, unserved, still, .. } = self;
+        weights.truncate(ids.len());
+        Drawn { ids, weights, substituted, events, keys, selected_high, unserved, still }
     }
 
     /// The same plan, whose padded slots have weight 0, are not reported and count for no coverage.
@@ -156,8 +160,13 @@ impl Plan {
         for ids in [&self.ids, &self.left_out, &self.unserved] {
             writer.ids(ids.iter().copied());
         }
-        let optional =
-            [self.silent, !self.weights.is_empty(), !self.substituted.is_empty(), self.keys.is_some()];
+        let optional = [
+            self.silent,
+            self.still,
+            !self.weights.is_empty(),
+            !self.substituted.is_empty(),
+            self.keys.is_some(),
+        ];
         writer.bits(optional.into_iter());
         // Weights are few different numbers: each is written once, and then by its number.
         let mut different: Vec<u32> = self.weights.iter().map(|weight| weight.to_bits()).collect();
@@ -190,14 +199,14 @@ impl Plan {
         let (epoch, world) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
         let (padded, selected_high) = (usize::try_from(reader.number()?).ok()?, reader.number()?);
         let (ids, left_out, unserved) = (reader.ids()?, reader.ids()?, reader.ids()?);
-        let optional: Vec<bool> = reader.bits(4)?.collect();
-        let [silent, weighted, substituted, keyed] = optional[..] else { return None };
+        let optional: Vec<bool> = reader.bits(5)?.collect();
+        let [silent, still, weighted, substituted, keyed] = optional[..] else { return None };
         let mut different = Vec::new();
         for _ in 0..reader.number()? {
             different.push(f32::from_bits(reader.fixed(4)? as u32));
         }
         let mut weights = Vec::new();
-        for _ in 0..if weighted { ids.len() } else { 0 } {
+        for _ in 0..if weighted { ids.len() + left_out.len() } else { 0 } {
             weights.push(*different.get(usize::try_from(reader.number()?).ok()?)?);
         }
         let substituted = reader.bits(if substituted { ids.len() } else { 0 })?.collect();
@@ -219,6 +228,7 @@ impl Plan {
             left_out,
             padded,
             silent,
+            still,
             weights,
             substituted,
             events,
@@ -232,6 +242,11 @@ impl Plan {
     /// The weight of a slot in the loss.
     pub fn weight(&self, slot: usize) -> f32 {
         if self.is_silent(slot) { 0.0 } else { self.weights.get(slot).copied().unwrap_or(1.0) }
+    }
+
+    /// Whether residents stay while it is decided, with a policy that has a static phase.
+    pub fn is_still(&self) -> bool {
+        self.still
     }
 
     /// Whether any slot's weight differs from 1.
@@ -377,7 +392,11 @@ mod tests {
             keys: Some(Arc::new(keys)),
             selected_high: 2,
             unserved: vec![2],
+            still: true,
         };
+        let uneven = Plan::cut(9, 3, false, drawn.clone());
+        assert_eq!(uneven.left_out(), [1]);
+        assert_eq!(Plan::restore(5, &uneven.save(5, &[]), &[]), Some(uneven), "with the weights of all");
         let plan = Plan::cut(9, 2, true, drawn).with_silent_padding();
         let saved = plan.save(5, &[]);
         assert_eq!(Plan::restore(5, &saved, &[]).as_ref(), Some(&plan));
@@ -395,13 +414,21 @@ mod tests {
 
     #[test]
     fn cut_again_the_order_stays() {
-        let drawn = Drawn { ids: (0..11).collect(), weights: vec![2.0; 11], ..Drawn::default() };
-        let plan = Plan::cut(3, 4, false, drawn);
+        let weights: Vec<f32> = (0..11).map(|slot| slot as f32).collect();
+        let drawn = Drawn { ids: (0..11).collect(), weights, ..Drawn::default() };
+        let plan = Plan::cut(3, 4, false, drawn.clone());
         let again = plan.recut(3);
         assert_eq!(again.ids(), (0..9).collect::<Vec<Id>>());
-        assert_eq!((again.left_out(), again.world(), again.weight(8)), (&[9, 10][..], 3, 1.0));
-        let padded = Plan::cut(0, 4, true, (0..11).collect::<Vec<Id>>()).recut(3);
+        assert_eq!((again.left_out(), again.world(), again.weight(8)), (&[9, 10][..], 3, 8.0));
+        let all = again.recut(11);
+        assert_eq!((0..11).map(|slot| all.weight(slot)).collect::<Vec<_>>(), drawn.weights, "as planned");
+        let padded = Plan::cut(0, 4, true, drawn).recut(3);
         assert_eq!((padded.len(), padded.padded()), (12, 1));
+        assert_eq!(
+            (padded.weight(10), padded.weight(11)),
+            (10.0, 0.0),
+            "as planned, and as the first slot's"
+        );
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //! The dataset is ten contiguous partitions, each cut into stripe units; chunk k is unit k of every partition,
 //! so that it holds something of every part of the dataset. There are at least ten chunks, and as many more as
 //! keep each within 15 GB and half the cache. An epoch walks the chunks in a random order, beginning with those
-//! that are resident, and shuffles within each chunk. With `bucket` b the chunk's stripe units follow each
-//! other in random order and batches of b stay within a unit, as far as units are whole batches.
+//! that are resident, and shuffles within each chunk. With `bucket` b every batch of b stays within one stripe
+//! unit but for the last of each unit: what is left of the chunk's units fills batches of its own, and what does
+//! not fill one goes with the next chunk, so that no batch shifts the others.
 //!
 //! Plans are always padded; the padded slots have weight 0. **A job alone gains no more than `minio` does**:
 //! what chunks are for is sharing between jobs.
 //!
 //! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made.
 
-use super::{Draw, Drawn, Entry, Setup, Strategy};
+use super::uniform::shuffled;
+use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Rng};
 
@@ -19,12 +21,15 @@ const PARTITIONS: usize = 10;
 /// The most bytes of a chunk.
 const MOST: u64 = 15_000_000_000;
 
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: "bucket",
-    default: "0",
-    domain: Domain::Whole(0, 1 << 20),
-    summary: "batch size whose batches stay within one stripe unit; 0 shuffles the whole chunk",
-}];
+const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "bucket",
+        default: "0",
+        domain: Domain::Whole(0, 1 << 20),
+        summary: "batch size whose batches stay within one stripe unit; 0 shuffles the whole chunk",
+    },
+    FULL_LAST,
+];
 
 pub(super) const ENTRY: Entry = Entry {
     name: "quiver",
@@ -72,30 +77,36 @@ impl Quiver {
         self.units(chunk).flatten().map(|id| self.setup.sizes.size(id)).sum()
     }
 
-    /// The order of one chunk's ids.
-    fn shuffled(&self, chunk: usize, bucket: usize, rng: &mut Rng) -> Vec<Id> {
+    /// The order of one chunk's ids: whole batches of `bucket`, after what the chunks before left in `rest`, which
+    /// then holds what this one leaves.
+    fn walk(&self, chunk: usize, bucket: usize, rest: &mut Vec<Id>, rng: &mut Rng) -> Vec<Id> {
         if bucket == 0 {
             let mut ids: Vec<Id> = self.units(chunk).flatten().collect();
             rng.shuffle(&mut ids);
             return ids;
         }
-        let (mut batches, mut rest) = (Vec::new(), Vec::new());
-        for unit in self.units(chunk) {
-            let mut ids: Vec<Id> = unit.collect();
+        let mut units: Vec<Vec<Id>> = self.units(chunk).map(Iterator::collect).collect();
+        rng.shuffle(&mut units);
+        let mut batches = Vec::new();
+        for mut ids in units {
             rng.shuffle(&mut ids);
+            // What is left of a unit stays together, so that a batch of such rests is of few units.
             let whole = ids.len() - ids.len() % bucket;
             rest.extend(ids.split_off(whole));
             batches.extend(ids.chunks(bucket).map(<[Id]>::to_vec));
         }
+        let whole = rest.len() - rest.len() % bucket;
+        batches.extend(rest.drain(..whole).collect::<Vec<Id>>().chunks(bucket).map(<[Id]>::to_vec));
         rng.shuffle(&mut batches);
-        rng.shuffle(&mut rest);
-        batches.push(rest);
         batches.concat()
     }
 }
 
 impl Strategy for Quiver {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
+        if self.setup.is_full_last(draw.epoch) {
+            return shuffled(self.setup.end(), self.setup.seed, draw.number(), &[]).into();
+        }
         let mut rng = Rng::new(self.setup.seed, draw.number(), "quiver");
         let mut order: Vec<usize> = (0..self.chunks).collect();
         rng.shuffle(&mut order);
@@ -112,10 +123,11 @@ impl Strategy for Quiver {
         }
         // Ranks take turns, so the batches of all of them lie side by side.
         let bucket = self.setup.values.whole("bucket") as usize * draw.world.max(1) as usize;
-        let mut ids = Vec::with_capacity(self.setup.samples);
+        let (mut ids, mut rest) = (Vec::with_capacity(self.setup.samples), Vec::new());
         for chunk in order {
-            ids.extend(self.shuffled(chunk, bucket, &mut rng));
+            ids.extend(self.walk(chunk, bucket, &mut rest, &mut rng));
         }
+        ids.extend(rest);
         ids.into()
     }
 
@@ -161,17 +173,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_batch_stays_within_a_stripe_unit() {
-        let mut quiver = quiver(4_000, 800, "20");
-        let drawn = quiver.draw(&Draw { world: 1, ..Draw::default() });
-        let unit = |id: Id| {
-            (0..PARTITIONS)
-                .flat_map(|p| (0..10).map(move |k| (p, k)))
-                .find(|&(p, k)| quiver.unit(p, k).contains(&id))
-        };
-        for batch in drawn.ids.chunks(20) {
-            assert!(batch.iter().all(|&id| unit(id) == unit(batch[0])));
+    /// Of how many stripe units each batch of every rank is, and how many whole batches the units hold.
+    fn units_of_batches(samples: usize, batch: usize, world: u32) -> (Vec<usize>, usize) {
+        let mut quiver = quiver(samples, samples as u64 / 5, &batch.to_string());
+        let drawn = quiver.draw(&Draw { epoch: 3, world, ..Draw::default() });
+        let mut distinct = drawn.ids.clone();
+        distinct.sort_unstable();
+        assert_eq!(distinct, Vec::from_iter(0..samples as Id), "every id once");
+        let (mut unit_of, mut whole) = (vec![0; samples], 0);
+        for chunk in 0..quiver.chunks {
+            for (partition, unit) in quiver.units(chunk).enumerate() {
+                whole += unit.len() / (batch * world as usize) * world as usize;
+                unit.for_each(|id| unit_of[id as usize] = chunk * PARTITIONS + partition);
+            }
         }
+        let plan = crate::sampling::Plan::cut(3, world, true, drawn);
+        let mut counts = Vec::new();
+        for rank in 0..world {
+            let ids: Vec<Id> = plan.rank_ids(rank).collect();
+            let units = |batch: &[Id]| batch.iter().map(|&id| unit_of[id as usize]).collect::<BTreeSet<_>>();
+            counts.extend(ids.chunks(batch).map(|batch| units(batch).len()));
+        }
+        (counts, whole)
+    }
+
+    #[test]
+    fn every_batch_but_the_last_of_each_unit_stays_within_a_unit() {
+        for (samples, batch, world) in [(4_000, 20, 1), (50_000, 256, 1), (50_000, 100, 2), (1_003, 7, 3)] {
+            let (counts, whole) = units_of_batches(samples, batch, world);
+            let within = counts.iter().filter(|&&units| units == 1).count();
+            assert!(within >= whole, "{within} of {} batches, {whole} in whole units", counts.len());
+        }
+        let (counts, whole) = units_of_batches(50_000, 256, 1);
+        assert_eq!((counts.len(), whole), (196, 100), "units of 500 hold one batch of 256 and a rest");
+        assert!(counts.iter().all(|&units| units <= 3), "rests lie beside each other: {counts:?}");
     }
 }

@@ -2,30 +2,40 @@
 //!
 //! Before each epoch after warm-up every sample is read and re-evaluated, and then it selects as `iis` does, by
 //! those losses. It finds the hardest samples best and pays for it in full: every sample that is not resident
-//! is read once more.
+//! is read once more. A trainer that re-evaluates nothing is told so once, and its job goes on as `iis`.
 
+use super::hybrid::never_reevaluated;
 use super::selection::{PARAMETERS, Selection};
 use super::{Draw, Drawn, Entry, Reevaluation, Strategy};
+use crate::Remark;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "realtime",
     summary: "as `iis`, with every sample read and re-evaluated before each epoch (ImPACT's comparison)",
     policy: "icache",
     parameters: PARAMETERS,
-    build: |setup| Box::new(Realtime(Selection::new(setup, PARAMETERS))),
+    build: |setup| Box::new(Realtime { selection: Selection::new(setup, PARAMETERS), neglected: false }),
 };
 
-struct Realtime(Selection);
+struct Realtime {
+    selection: Selection,
+    /// Whether the last plan should have had losses under the current model, and had none.
+    neglected: bool,
+}
 
 impl Realtime {
     fn is_full(&self, epoch: u64) -> bool {
-        epoch < self.0.setup.values.whole("warmup") || self.0.setup.is_full_last(epoch)
+        let setup = &self.selection.setup;
+        epoch < setup.values.whole("warmup") || setup.is_full_last(epoch)
     }
 }
 
 impl Strategy for Realtime {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
-        let mut values = self.0.values(draw);
+        let mut values = self.selection.values(draw);
+        self.neglected = self.reevaluates(draw.epoch) == Reevaluation::All
+            && draw.reevaluated.unwrap_or_default().is_empty()
+            && !values.is_empty();
         for &(id, loss) in draw.reevaluated.unwrap_or_default() {
             if let Some(value) = values.get_mut(id as usize)
                 && loss.is_finite()
@@ -34,11 +44,11 @@ impl Strategy for Realtime {
                 *value = loss;
             }
         }
-        self.0.plan(draw, values, self.is_full(draw.epoch))
+        self.selection.plan(draw, values, self.is_full(draw.epoch))
     }
 
     fn repeats(&self) -> bool {
-        self.0.repeats()
+        self.selection.repeats()
     }
 
     fn needs_losses(&self) -> bool {
@@ -46,11 +56,15 @@ impl Strategy for Realtime {
     }
 
     fn looks_at_residents(&self, packages: bool) -> bool {
-        self.0.looks_at_residents(packages)
+        self.selection.looks_at_residents(packages)
     }
 
     fn waits_for_trainer(&self) -> bool {
         true
+    }
+
+    fn remarks(&self) -> Vec<Remark> {
+        self.neglected.then(|| never_reevaluated(ENTRY.name)).into_iter().collect()
     }
 
     fn reevaluates(&self, epoch: u64) -> Reevaluation {

@@ -127,6 +127,7 @@ impl Drawn {
         self.keys = other.keys.or(self.keys.take());
         self.selected_high += other.selected_high;
         self.unserved.extend(other.unserved);
+        self.still = other.still;
     }
 
     /// Ends before slot `at`, and hands back what comes from there on, which is decided with the same keys. Slots
@@ -146,6 +147,7 @@ impl Drawn {
             keys: if at < slots { self.keys.clone() } else { None },
             selected_high: high,
             unserved: Vec::new(),
+            still: self.still,
         }
     }
 }

@@ -5,14 +5,14 @@
 //!
 //! A job that resumes works out from the seed alone what the plan before left out.
 
-use super::{Draw, Drawn, Entry, Setup, Strategy};
+use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy};
 use crate::{Id, Rng};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "uniform",
     summary: "a random permutation of all samples each epoch",
     policy: "minio",
-    parameters: &[],
+    parameters: &[FULL_LAST],
     build: |setup| Box::new(Uniform::new(&setup)),
 };
 

@@ -16,7 +16,7 @@ use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, 
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x07";
+const MARK: &[u8; 8] = b"hotset\0\x08";
 /// Bytes of the hash.
 const HASH: usize = 32;
 

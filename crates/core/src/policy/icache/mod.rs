@@ -72,7 +72,7 @@ pub(super) struct Icache {
     low_limit: u64,
     /// What the plan before selected: slots of H-samples, all slots, H-samples, all samples.
     selected: Option<[u64; 4]>,
-    /// The static buffer of `impact`, its bytes, and whether nobody leaves before there is one.
+    /// The static buffer of `impact`, its bytes, and whether nobody leaves because a plan says so.
     buffer: Bits,
     buffered: u64,
     still: bool,
@@ -97,9 +97,9 @@ impl Icache {
         }
     }
 
-    /// `impact`: the residents stay until there is a static buffer.
+    /// `impact`: the residents stay while plans say so, and there may be a static buffer.
     pub(super) fn impact(setup: Setup) -> Self {
-        Self { name: "impact", still: true, ..Self::new(setup) }
+        Self { name: "impact", ..Self::new(setup) }
     }
 
     /// What the regions share.
@@ -208,6 +208,7 @@ impl Policy for Icache {
     }
 
     fn begin(&mut self, begin: &Begin<'_>) {
+        self.still = begin.still && self.name == "impact";
         self.high.begin(begin.keys, &NoDue);
         self.low.begin();
         self.low_limit = begin.package.map_or(0, |package| self.low_share(package));

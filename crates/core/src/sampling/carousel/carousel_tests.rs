@@ -36,7 +36,8 @@ fn everybody_is_visited_about_as_often() {
 #[test]
 fn nobody_rides_longer_than_the_bound_when_the_hard_ones_stay() {
     let mut table = Table::new(1_000);
-    let reports = |id| Report { id, value: (id % 97) as f32, epoch: 0, step: 0, late: false };
+    let loss = |id| (id % 97) as f32;
+    let reports = |id| Report { id, value: loss(id), loss: loss(id), epoch: 0, step: 0, late: false };
     table.apply(&(0..1_000).map(reports).collect::<Vec<_>>());
     let mut strategy = carousel(1_000, 200, "0.25", "hard");
     draw(&mut strategy, 0, Some(&table));
@@ -61,12 +62,25 @@ fn nobody_rides_longer_than_the_bound_when_the_hard_ones_stay() {
 
 #[test]
 fn the_share_of_new_servings_is_as_asked() {
-    let mut strategy = carousel(1_000, 200, "0.25", "fifo");
+    for fresh in ["0.1", "0.25", "0.5", "0.6", "0.7", "0.79"] {
+        for ride in ["fifo", "hard"] {
+            let (read, asked) = (read_in_20_epochs(fresh, ride), fresh.parse::<f64>().unwrap() * 20_000.0);
+            assert!((f64::from(read) - asked).abs() <= 0.01 * 20_000.0, "{ride} {fresh}: {read} of 20,000");
+        }
+    }
+}
+
+fn read_in_20_epochs(fresh: &str, ride: &str) -> u32 {
+    let mut table = Table::new(1_000);
+    let loss = |id| (id % 97) as f32;
+    let reports = |id| Report { id, value: loss(id), loss: loss(id), epoch: 0, step: 0, late: false };
+    table.apply(&(0..1_000).map(reports).collect::<Vec<_>>());
+    let mut strategy = carousel(1_000, 200, fresh, ride);
     let mut resident = vec![false; 1_000];
-    draw(&mut strategy, 0, None).ids[..200].iter().for_each(|&id| resident[id as usize] = true);
+    draw(&mut strategy, 0, Some(&table)).ids[..200].iter().for_each(|&id| resident[id as usize] = true);
     let mut read = 0;
     for epoch in 1..=20 {
-        let drawn = draw(&mut strategy, epoch, None);
+        let drawn = draw(&mut strategy, epoch, Some(&table));
         assert_eq!(drawn.ids.len(), 1_000);
         let mut events = drawn.events.iter().peekable();
         for (slot, &id) in (0..).zip(&drawn.ids) {
@@ -77,7 +91,7 @@ fn the_share_of_new_servings_is_as_asked() {
             assert!(resident.iter().filter(|here| **here).count() <= 200 || slot % 50 != 0);
         }
     }
-    assert!(read.abs_diff(5_000) <= 50, "{read} of 20,000 servings were read");
+    read
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! passes over a static cache: that reads no more and trains exactly.
 //!
 //! `ride=hard` (experimental): among the older half of the window the lowest losses are evicted first, and no sample
-//! stays for more than 3 / fresh rounds.
+//! stays for more than 3 / fresh rounds. Where a round evicts more than half, the next older ones follow.
 
 mod window;
 

@@ -96,7 +96,8 @@ impl Window {
         }
         self.rounds += 1;
         let sizes = &*setup.sizes;
-        self.owed += fresh * self.riders.len() as f64;
+        let rode = self.riders.len() as f64;
+        self.owed += fresh * rode;
         let newcomers = self.newcomers(self.owed as usize, setup);
         self.owed -= newcomers.len() as f64;
         // What could not board now is not owed for ever.
@@ -113,6 +114,8 @@ impl Window {
         });
         self.riders.retain(|(id, _)| !leaving.contains(*id));
         self.ahead = self.riders.iter().map(|&(id, _)| id).chain(newcomers).collect();
+        // A round that is longer or shorter than the window owes as much more or less.
+        self.owed += fresh * (self.ahead.len() as f64 - rode);
         Rng::new(setup.seed, self.rounds as u64, "carousel").shuffle(&mut self.ahead);
         self.leavers.reverse();
     }
@@ -207,20 +210,28 @@ impl Window {
     }
 
     /// Whoever has ridden longest enough, then the lowest scores of the older half, until `excess` bytes are
-    /// free.
+    /// free; of more than half, oldest first, where half does not free as much.
     fn easiest(&self, excess: u64, fresh: f64, table: &Table, sizes: &dyn Sizes) -> Vec<Id> {
         let longest = (LONGEST / fresh) as i64;
         let due = |boarded: i64| self.rounds - boarded >= longest;
         let mut leavers: Vec<Id> =
             self.riders.iter().filter(|(_, boarded)| due(*boarded)).map(|(id, _)| *id).collect();
         let mut freed: u64 = leavers.iter().map(|&id| sizes.size(id)).sum();
-        let older =
-            self.riders.iter().take(self.riders.len().div_ceil(2)).filter(|(_, boarded)| !due(*boarded));
-        let mut older: Vec<(u32, Id)> = older
-            .map(|&(id, _)| (table.value(id).map_or(u32::MAX, |value| (value + 0.0).to_bits()), id))
-            .collect();
+        let half = self.riders.len().div_ceil(2);
+        let score = |id: Id| table.value(id).map_or(u32::MAX, |value| (value + 0.0).to_bits());
+        let mut older: Vec<(bool, u32, Id)> = Vec::new();
+        let mut could = freed;
+        for (place, &(id, boarded)) in self.riders.iter().enumerate() {
+            if place >= half && could >= excess {
+                break;
+            }
+            if !due(boarded) {
+                could += sizes.size(id);
+                older.push((place >= half, score(id), id));
+            }
+        }
         older.sort_unstable();
-        for (_, id) in older {
+        for (_, _, id) in older {
             if freed >= excess {
                 break;
             }
@@ -255,7 +266,8 @@ impl Window {
         let whole = permutation.len() == setup.samples && permutation.iter().all(|&id| all.insert(id));
         // No run is so long, and sums of what is smaller cannot overflow.
         let counts = passes.max(rounds) <= u64::from(u32::MAX) && cursor <= setup.samples as u64;
-        if !whole || !counts || !(0.0..=setup.samples as f64).contains(&owed) {
+        let most = setup.samples as f64;
+        if !whole || !counts || !(-most..=most).contains(&owed) {
             return None;
         }
         let mut window = Self::new(setup, permutation);
