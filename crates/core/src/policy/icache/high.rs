@@ -30,6 +30,8 @@ pub(super) struct High {
     keys: Arc<Keys>,
     /// Whether what is due is looked at.
     strict: bool,
+    /// Residents that move over with each slot.
+    moves: usize,
     /// The heap of those not due, of those due, and the old ones; which of them an id is in, `homes` says.
     heaps: Vec<Heap<u32>>,
     idle: u8,
@@ -48,6 +50,7 @@ impl High {
             sizes,
             keys: Arc::default(),
             strict,
+            moves: MOVES,
             heaps: vec![Heap::new(), Heap::new()],
             idle: 0,
             due: 1,
@@ -94,9 +97,21 @@ impl High {
         }
     }
 
+    /// Lets a test move residents over when it wants to, and none with a slot.
+    #[cfg(test)]
+    pub(super) fn moves_by_hand(&mut self) {
+        self.moves = 0;
+    }
+
+    /// Whether `id` stands in a heap of an earlier plan.
+    #[cfg(test)]
+    pub(super) fn is_old(&self, id: Id) -> bool {
+        self.homes.get(id as usize).is_some_and(|home| self.old.contains(home))
+    }
+
     /// A resident is served: from now on it is due again or not.
     pub(super) fn touch(&mut self, id: Id, due: &dyn Due) {
-        self.rebuild(MOVES, due);
+        self.rebuild(self.moves, due);
         let home = self.homes[id as usize];
         self.heaps[home as usize].remove(id, &mut self.places);
         self.settle(id, due);
@@ -105,7 +120,7 @@ impl High {
     /// Makes room within `limit` for `id`, which is not resident, and takes it in; or leaves all as it was
     /// when its importance does not merit it.
     pub(super) fn admit(&mut self, id: Id, limit: u64, due: &dyn Due, evicted: &mut Vec<Id>) -> bool {
-        self.rebuild(MOVES, due);
+        self.rebuild(self.moves, due);
         let Some(others) = limit.checked_sub(self.sizes.size(id)) else { return false };
         let key = self.keys.sortable(id);
         let anybody = self.strict || due.due_in_epoch(id);

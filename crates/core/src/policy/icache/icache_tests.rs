@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::importance::{Keys, Ranking};
 
@@ -132,49 +130,86 @@ fn a_package_fills_the_low_region_and_its_samples_are_packed_once() {
     assert_eq!(ask(&mut policy, 3, &[]).0, Verdict::Hit, "it was resident before this epoch");
 }
 
-proptest! {
-    /// Few enough residents that all of them have changed over when a slot is decided.
-    #[test]
-    fn it_does_what_a_plain_list_does(
-        epochs in proptest::collection::vec(
-            (
-                proptest::collection::vec(0.0f32..9.0, 20),
-                proptest::collection::vec(0u32..20, 0..40),
-            ),
-            1..6,
-        ),
+/// A plain list of residents, each with the key it stands by: that of the plan in which it was last moved over.
+#[derive(Default)]
+struct Model {
+    residents: BTreeMap<Id, f32>,
+    /// Evictions of samples that stood by an earlier plan's key.
+    by_old_keys: u64,
+}
+
+const ROOM: usize = 12;
+
+impl Model {
+    /// What the policy should answer, from where its residents stand right before.
+    fn expect(&self, id: Id, due: &[Id], values: &[f32], strict: bool) -> (Verdict, Vec<Id>) {
+        if self.residents.contains_key(&id) {
+            return (Verdict::Hit, vec![]);
+        }
+        if self.residents.len() < ROOM {
+            return (Verdict::Admitted, vec![]);
+        }
+        let anybody = strict || due.contains(&id);
+        let may_leave = |resident: &&Id| anybody || !due.contains(resident);
+        let order = |a: &&Id, b: &&Id| self.residents[a].total_cmp(&self.residents[b]).then(a.cmp(b));
+        match self.residents.keys().filter(may_leave).min_by(order) {
+            Some(lowest) if self.residents[lowest] < values[id as usize] => {
+                (Verdict::Admitted, vec![*lowest])
+            }
+            _ => (Verdict::Bypassed, vec![]),
+        }
+    }
+
+    /// One epoch of slots; before each, `moves` residents move over.
+    fn epoch(
+        &mut self,
+        policy: &mut Icache,
+        values: &[f32],
+        ids: &[Id],
         strict: bool,
+        moves: impl Fn(usize) -> usize,
     ) {
-        let mut policy = policy(&[1.0; 20], 50, if strict { "true" } else { "false" });
-        let mut model: BTreeMap<Id, f32> = BTreeMap::new();
-        for (values, ids) in epochs {
-            begin(&mut policy, &values);
-            for (place, &id) in ids.iter().enumerate() {
-                let due = &ids[place + 1..];
-                model.iter_mut().for_each(|(id, value)| *value = values[*id as usize]);
-                let known = model.contains_key(&id);
-                let anybody = strict || due.contains(&id);
-                let mut lowest: Vec<(f32, Id)> = model.iter().map(|(&id, &value)| (value, id)).collect();
-                lowest.retain(|(_, id)| anybody || !due.contains(id));
-                lowest.sort_by(|a, b| a.partial_cmp(b).unwrap());
-                let expected = if known {
-                    (Verdict::Hit, vec![])
-                } else if model.len() < 5 {
-                    (Verdict::Admitted, vec![])
-                } else {
-                    match lowest.first() {
-                        Some((value, lowest)) if *value < values[id as usize] => (Verdict::Admitted, vec![*lowest]),
-                        _ => (Verdict::Bypassed, vec![]),
-                    }
-                };
-                prop_assert_eq!(ask(&mut policy, id, due), expected.clone());
-                expected.1.iter().for_each(|left| {
-                    model.remove(left);
-                });
-                if expected.0 == Verdict::Admitted {
-                    model.insert(id, values[id as usize]);
+        begin(policy, values);
+        for (place, &id) in ids.iter().enumerate() {
+            let due = &ids[place + 1..];
+            policy.high.rebuild(moves(place), &Listed(due.to_vec()));
+            for (&resident, key) in &mut self.residents {
+                if !policy.high.is_old(resident) {
+                    *key = values[resident as usize];
                 }
+            }
+            let old: Vec<Id> = self.residents.keys().copied().filter(|&id| policy.high.is_old(id)).collect();
+            let expected = self.expect(id, due, values, strict);
+            assert_eq!(ask(policy, id, due), expected, "slot {place}, sample {id}, {old:?} by old keys");
+            for left in &expected.1 {
+                self.by_old_keys += u64::from(old.contains(left));
+                self.residents.remove(left);
+            }
+            if expected.0 != Verdict::Bypassed {
+                self.residents.insert(id, values[id as usize]);
             }
         }
     }
+}
+
+/// Few residents move over with a slot, so that evictions are answered by old heaps and new ones at once; or all do.
+#[test]
+fn it_does_what_a_plain_list_does_while_residents_move_over() {
+    let mut by_old_keys = 0;
+    for seed in 0..400 {
+        let mut rng = crate::Rng::new(seed, 0, "icache model");
+        let strict = seed % 2 == 0;
+        let moves = [0, 1, 3, 1_000][(seed / 2 % 4) as usize];
+        let mut policy = policy(&[1.0; 40], 10 * ROOM as u64, if strict { "true" } else { "false" });
+        policy.high.moves_by_hand();
+        let mut model = Model::default();
+        for _ in 0..6 {
+            let values: Vec<f32> = (0..40).map(|_| rng.below(9) as f32).collect();
+            let ids: Vec<Id> = (0..rng.below(60)).map(|_| rng.below(40) as Id).collect();
+            model.epoch(&mut policy, &values, &ids, strict, |place| if place % 2 == 0 { moves } else { 0 });
+        }
+        assert!(moves < 1_000 || model.by_old_keys == 0, "all have moved over");
+        by_old_keys += model.by_old_keys;
+    }
+    assert!(by_old_keys > 1_000, "{by_old_keys} evictions by the keys of earlier plans");
 }
