@@ -203,6 +203,9 @@ class Catalog:
     def label(self, sample: int) -> int | None: ...
     def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]: ...
 
+LAST_EPOCH: int
+"""The last epoch that can be planned."""
+
 def uniform_plan(samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
     """The plan that the server's `uniform` makes, without a server."""
 

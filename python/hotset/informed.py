@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,23 @@ _AT_ONCE = 1 << 20
 """Losses told in one call."""
 
 
+def judged_irreducible(
+    given: torch.Tensor | Sequence[float] | None, strategy: str, samples: int
+) -> torch.Tensor | None:
+    """`irreducible=` as numbers by id, or an error that says what is wrong with it."""
+    if given is None:
+        return None
+    if strategy != "hybrid":
+        raise InvalidError(f"`irreducible=` is for the strategy `hybrid`, not for `{strategy}`: leave it out")
+    losses = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
+    if losses.shape != (samples,) or not bool(torch.isfinite(losses).all()):
+        raise InvalidError(
+            f"`irreducible=` has shape {tuple(losses.shape)}: give one finite loss for each of the "
+            f"{samples} samples"
+        )
+    return losses
+
+
 class Informed:
     """The importance of samples, their re-evaluation, and the accuracy of the model."""
 
@@ -33,6 +50,7 @@ class Informed:
     _running: Epoch | None
     _planned: tuple[int, int, Plan] | None
     _fresh: bool
+    _irreducible: torch.Tensor | None
 
     def importance(self) -> torch.Tensor:
         """The last score of every sample, by its number; NaN where none was reported. For the curious."""
@@ -82,6 +100,8 @@ class Informed:
                     device=device,
                     collate=collate,
                 )
+            if self._irreducible is not None:
+                losses = (torch.tensor(losses, dtype=torch.float64) - self._irreducible[ids]).tolist()
             for first in range(0, len(ids), _AT_ONCE):
                 last = first + _AT_ONCE
                 self._source.reevaluated(self.epoch, ids[first:last], losses[first:last], last >= len(ids))

@@ -27,7 +27,7 @@ from .dataset import Dataset
 from .divided import judge_callers
 from .epoch import Epoch, marked
 from .errors import InvalidError
-from .informed import Informed
+from .informed import Informed, judged_irreducible
 from .lengths import judge_going_on, judged_length, most
 from .losses import judge_loss, judged_ids, quoted
 from .numbers import Number
@@ -38,8 +38,6 @@ from .wrapped import planned
 
 _log = logging.getLogger(__name__)
 
-_LAST_EPOCH = (1 << 22) - 1
-
 
 class Sampler(Informed, DistributedSampler[int]):
     """Plans the epochs of `dataset`.
@@ -49,6 +47,8 @@ class Sampler(Informed, DistributedSampler[int]):
       `{"fraction": 0.7}`.
     - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
     - `epochs`: how many the run has, for strategies that end otherwise than they begin (`full_last`).
+    - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id: subtracted
+      from what `reevaluate` finds, so that what no model learns does not count as hard (RHO-LOSS).
     - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
       prefix of a store. Without it, runs of neighbours in tar shards are packages, and files have none; "off"
       reads every sample alone. `package_size`: the least bytes of one, such as "1MiB"; `package_options`: as
@@ -76,6 +76,7 @@ class Sampler(Informed, DistributedSampler[int]):
         settings: Mapping[str, object] | None = None,
         policy_settings: Mapping[str, object] | None = None,
         epochs: int | None = None,
+        irreducible: torch.Tensor | Sequence[float] | None = None,
         packages: str | os.PathLike[str] | None = None,
         package_size: str | int | None = None,
         package_options: Mapping[str, str | float] | None = None,
@@ -123,6 +124,7 @@ class Sampler(Informed, DistributedSampler[int]):
         # Held as long as this is: the part, if it is one, of the dataset that the loader asks.
         self._what = planned(dataset)
         self._source = self._what.source
+        self._irreducible = judged_irreducible(irreducible, strategy, self._source.catalog.samples)
         scheme = Scheme(
             strategy,
             policy or "",
@@ -213,8 +215,8 @@ class Sampler(Informed, DistributedSampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
-        if not 0 <= epoch <= _LAST_EPOCH:
-            raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to 2^22 - 1 is needed")
+        if not 0 <= epoch <= _core.LAST_EPOCH:
+            raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to {_core.LAST_EPOCH} is needed")
         if epoch != self.epoch:
             self._start, self._length, self._loaded = 0, (0, 1), False
             self._mark, self._replays = None, False
@@ -405,7 +407,7 @@ class Sampler(Informed, DistributedSampler[int]):
                     "make the sampler with the same, or start afresh"
                 )
         epoch, position, world = int(state["epoch"]), int(state["position"]), int(state["world"])
-        if not 0 <= epoch <= _LAST_EPOCH or position < 0 or world < 1:
+        if not 0 <= epoch <= _core.LAST_EPOCH or position < 0 or world < 1:
             raise InvalidError(
                 f"the state is damaged: epoch `{epoch}`, position `{position}`, world `{world}`"
             )

@@ -64,6 +64,33 @@ def test_the_samples_asked_for_are_evaluated_by_the_model_as_it_is(train: hotset
     assert train.with_ids and train.transform is shaken, "the dataset is as it was"
 
 
+def test_irreducible_losses_are_subtracted_from_what_is_told(train: hotset.ImageFolder) -> None:
+    irreducible = torch.arange(len(train)) / 4
+    sampler = hotset.Sampler(train, "hybrid", irreducible=irreducible)
+    asking = Asking(sampler, [7, 3, 12])
+    sampler.set_epoch(4)
+    sampler.reevaluate(nn.Identity(), squared, transform=lambda sample: sample)
+    plain = hotset.ImageFolder(train.root, loader=first_byte)
+    expected = [(float(plain[number][0]) - plain[number][1]) ** 2 - number / 4 for number in (7, 3, 12)]
+    assert asking.told == [(4, [7, 3, 12], expected)]
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 2.0], [float("nan")], 3.0])
+def test_irreducible_losses_that_cannot_be_are_refused_by_name(train: hotset.ImageFolder, wrong: Any) -> None:
+    with pytest.raises(hotset.InvalidError, match=r"irreducible.*one finite loss for each"):
+        hotset.Sampler(train, "hybrid", irreducible=wrong)
+    with pytest.raises(hotset.InvalidError, match=r"irreducible.*`hybrid`, not for `iis`"):
+        hotset.Sampler(train, "iis", irreducible=[0.0] * len(train))
+
+
+def test_the_last_epoch_is_the_same_in_python_and_in_the_server(train: hotset.ImageFolder) -> None:
+    sampler = hotset.Sampler(train)
+    sampler.set_epoch(_core.LAST_EPOCH)
+    assert len(list(sampler)) == len(train)
+    with pytest.raises(hotset.InvalidError, match=f"0 to {_core.LAST_EPOCH} "):
+        sampler.set_epoch(_core.LAST_EPOCH + 1)
+
+
 def test_whoever_is_not_asked_evaluates_nothing(train: hotset.ImageFolder) -> None:
     sampler = hotset.Sampler(train)
     asking = Asking(sampler, [])

@@ -253,3 +253,35 @@ fn samples_told_twice_before_an_epoch_are_known_by_what_was_told_last() {
     ids.dedup();
     assert_eq!(ids.len(), plan.len(), "nobody is served twice");
 }
+
+#[test]
+fn a_trainer_that_never_reevaluates_is_told_so_once_and_goes_on_as_iis_with_icache() {
+    let (opened, _) = dataset(&sizes());
+    let run = |strategy: &str, warmup: &str| {
+        let engine = engine();
+        let mut reader = Reader::new(&engine, &opened);
+        let mut asked = asked(&opened, strategy);
+        asked.strategy_settings = [(warmup.to_owned(), "1".to_owned())].into();
+        engine.open_job(reader.session, asked, None).unwrap();
+        let mut told = 0;
+        let counted: Vec<_> = (0..6)
+            .map(|epoch| {
+                let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+                let untold = engine.untold("job").unwrap();
+                told += untold.iter().filter(|remark| remark.name == "reevaluate").count();
+                let hard = |position: usize| (plan.ids()[position] * 31 % 97) as f32 + epoch as f32 / 10.0;
+                train(&engine, &mut reader, &plan, 0, hard);
+                let counters = counters(&engine, epoch);
+                (counters.planned, counters.hit, counters.single, counters.storage_reads)
+            })
+            .collect();
+        let noted = engine.job_stats(Some("job")).remove(0).remarks;
+        let noted = noted.iter().any(|remark| remark.contains("`sampler.reevaluate(model, loss)`"));
+        (counted, (told, noted))
+    };
+    let (hybrid, told) = run("hybrid", "warmup_max");
+    let (iis, untold) = run("iis", "warmup");
+    assert_eq!(hybrid, iis, "planned, hit, single and read in each epoch");
+    assert!(hybrid[5].1 > hybrid[1].1, "the cache follows what is hard: {hybrid:?}");
+    assert_eq!((told, untold), ((1, true), (0, false)));
+}

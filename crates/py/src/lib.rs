@@ -24,6 +24,10 @@ mod _core {
     #[allow(non_upper_case_globals, reason = "Python's own name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    /// The last epoch that can be planned.
+    #[pymodule_export]
+    const LAST_EPOCH: u64 = hotset_core::id::LAST_EPOCH;
+
     /// The plan that the server's `uniform` makes, without a server.
     #[pyfunction]
     fn uniform_plan(

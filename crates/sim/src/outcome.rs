@@ -58,6 +58,8 @@ pub struct Mean {
     pub storage_requests: f64,
     /// Bytes from storage.
     pub storage_bytes: f64,
+    /// The share of the bytes of packages that were read and not served.
+    pub package_waste: f64,
     /// Modelled seconds.
     pub seconds: f64,
     /// Modelled seconds without data to compute on.
@@ -70,7 +72,11 @@ impl Mean {
     /// Of the epochs from `first` on; of the last one where there are fewer.
     pub fn of(outcome: &Outcome, first: usize) -> Self {
         let first = first.min(outcome.epochs.len().saturating_sub(1));
-        let epochs = &outcome.epochs[first..];
+        Self::of_epochs(outcome, &outcome.epochs[first..])
+    }
+
+    /// Of these epochs of `outcome`.
+    pub fn of_epochs(outcome: &Outcome, epochs: &[Epoch]) -> Self {
         let samples = outcome.samples.max(1) as f64;
         let each = epochs.iter().map(|Epoch { counters, time }| Self {
             served: counters.served() as f64,
@@ -82,6 +88,7 @@ impl Mean {
             storage_reads: counters.storage_reads as f64,
             storage_requests: counters.storage_requests as f64,
             storage_bytes: counters.storage_bytes as f64,
+            package_waste: counters.package_waste(),
             seconds: time.seconds,
             wait: time.wait,
             late: time.late as f64,
@@ -111,6 +118,7 @@ impl Mean {
             (&mut self.storage_reads, other.storage_reads),
             (&mut self.storage_requests, other.storage_requests),
             (&mut self.storage_bytes, other.storage_bytes),
+            (&mut self.package_waste, other.package_waste),
             (&mut self.seconds, other.seconds),
             (&mut self.wait, other.wait),
             (&mut self.late, other.late),

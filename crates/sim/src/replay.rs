@@ -21,11 +21,10 @@ pub use crate::world::{Job, PACKAGE, World};
 /// Replays one run.
 pub fn run(world: &World, job: &Job) -> Result<Outcome> {
     let capacity = job.amount.of(world.bytes);
-    let mut notes = Vec::new();
     let offline = policy::find(&job.policy.name)?.offline;
     let packages = world.packages.filter(|_| !offline);
     let config = job.config(world, capacity, packages)?;
-    let epochs = if offline {
+    let (epochs, mut notes) = if offline {
         let blind =
             Config { policy: policy::find("minio")?, policy_values: Default::default(), ..config.clone() };
         let mut plans = Vec::new();
@@ -36,24 +35,20 @@ pub fn run(world: &World, job: &Job) -> Result<Outcome> {
         let mut run = Run::new(config)?;
         run.foresee(&plans);
         let mut foreseen = plans.iter();
-        Replay::new(world, run).epochs(|plan| match foreseen.next() {
+        let mut replay = Replay::new(world, run);
+        let epochs = replay.epochs(|plan| match foreseen.next() {
             Some(other) if other == plan => Ok(()),
             _ => Err(Error::invalid(format!(
                 "policy `{}` must know every plan beforehand, but `{}` plans by who is resident: run it with \
                  another policy",
                 job.policy, job.strategy
             ))),
-        })?
+        })?;
+        (epochs, replay.notes(job))
     } else {
-        let run = Run::new(config)?;
-        if packages.is_some() && run.policy().takes_packages() && !run.packs() {
-            notes.push(format!(
-                "`{}`+`{}` at {} has no packages: two are more than a quarter of the cache, or the strategy \
-                 reports no losses",
-                job.strategy, job.policy, job.cache
-            ));
-        }
-        Replay::new(world, run).epochs(|_| Ok(()))?
+        let mut replay = Replay::new(world, Run::new(config)?);
+        let epochs = replay.epochs(|_| Ok(()))?;
+        (epochs, replay.notes(job))
     };
     if epochs.iter().any(|epoch| epoch.counters.planned == 0) {
         notes.push(format!("some epochs serve nothing: `ranks` is {} for few samples", world.compute.ranks));
@@ -80,12 +75,25 @@ struct Replay<'a> {
     arrived: Vec<u64>,
     ids: Vec<Id>,
     losses: Vec<f32>,
+    /// Whether losses were re-evaluated that the trace does not have.
+    without_reevaluated: bool,
+    /// Epochs after the first that were a full pass over a cache that stands still.
+    still: usize,
 }
 
 impl<'a> Replay<'a> {
     fn new(world: &'a World, run: Run) -> Self {
         let timeline = Timeline::new(world.storage, world.compute);
-        Self { world, run, timeline, arrived: Vec::new(), ids: Vec::new(), losses: Vec::new() }
+        Self {
+            world,
+            run,
+            timeline,
+            arrived: Vec::new(),
+            ids: Vec::new(),
+            losses: Vec::new(),
+            without_reevaluated: false,
+            still: 0,
+        }
     }
 
     /// All epochs; `planned` sees each plan before it is decided.
@@ -104,18 +112,67 @@ impl<'a> Replay<'a> {
                 rates: Some(self.world.rates()),
             };
             let plan = self.run.begin(epoch, &inputs);
+            self.without_reevaluated |= reevaluated.is_some() && self.world.reevaluated.is_none();
+            let stands = self.run.strategy().notes().contains(&("still", 1.0));
+            self.still += usize::from(epoch > 0 && stands);
             planned(&plan)?;
             epochs.push(self.epoch(&plan, reevaluated.map_or(0, |losses| losses.len())));
         }
         Ok(epochs)
     }
 
+    /// What could not be done as asked, once the run is over.
+    fn notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.world.packages.is_some() && !self.run.packs() {
+            let reason = if policy::find(&job.policy.name).is_ok_and(|policy| policy.offline)
+                || !self.run.policy().takes_packages()
+            {
+                format!("policy `{}` has no region for them", job.policy.name)
+            } else if !self.run.strategy().looks_at_residents(true) {
+                format!("plans of `{}` do not use them", job.strategy)
+            } else {
+                format!("a cache of {} is too small for them", job.cache)
+            };
+            notes.push(format!("`packages` do nothing for `{}`+`{}`: {reason}", job.strategy, job.policy));
+        }
+        if self.without_reevaluated {
+            notes.push(format!(
+                "the trace has no losses under the current model (`reevaluated`): `{}` re-evaluates to the last \
+                 loss known before each plan",
+                job.strategy
+            ));
+        }
+        if self.still > 0 {
+            notes.push(format!(
+                "`{}` at {} is `uniform` over a static cache in {} of {} epochs: storage can deliver all that such \
+                 a cache leaves to be read; `fresh` asks for less",
+                job.strategy,
+                job.cache,
+                self.still + 1,
+                self.world.epochs()
+            ));
+        }
+        notes.extend(
+            self.run.strategy().remarks().into_iter().filter(|remark| remark.warns).map(|remark| remark.text),
+        );
+        notes
+    }
+
     /// The losses of those asked for under the model at the end of the epoch before: the trace's re-evaluated
-    /// ones, or where there are none those at which they will be trained.
+    /// ones, or where there are none the last that were reported. Never those at which they are about to be trained,
+    /// which no trainer knows yet.
     fn reevaluate(&self, epoch: u64, reevaluation: &Reevaluation) -> Option<Vec<(Id, f32)>> {
+        if *reevaluation == Reevaluation::Nothing {
+            return None;
+        }
+        let known;
         let row = match &self.world.reevaluated {
             Some(trace) => trace.row(epoch.saturating_sub(1) as usize),
-            None => self.world.trace.row(epoch as usize),
+            None => {
+                known = self.run.table().newest();
+                &known[..]
+            }
         };
         let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
         // What is left of a loss once the part that no model learns is taken off says what is worth training.

@@ -1,4 +1,7 @@
-//! What a real training's trace must show. Not run, and said so, where the shared trace is missing.
+//! What a real training's trace must show: figures that no generated one has. The trace is not in the repository, so
+//! these tests are *ignored* unless they are asked for, and then fail where it is missing:
+//! `HOTSET_SHARED=folder cargo test --release -p hotset-sim --test shared_trace -- --ignored`. What holds for any
+//! trace is in `theory.rs`, which makes its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -13,16 +16,15 @@ use hotset_sim::replay::{self, Job, World};
 use hotset_sim::{Trace, grid};
 
 /// The shared trace, read once.
-fn world(test: &str) -> Option<&'static World> {
+fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
-    let path = common::shared_trace(test)?;
-    let world = WORLD.get_or_init(|| {
+    WORLD.get_or_init(|| {
+        let path = common::shared_trace();
         let loss = Trace::open(&path, "loss").unwrap();
         let reeval = Trace::open(&path, "reeval").unwrap();
         let sizes = Arc::new(Equal { samples: loss.samples(), size: 1500 });
         World::new("shared", loss, Some(reeval), sizes).unwrap()
-    });
-    Some(world)
+    })
 }
 
 fn mean(world: &World, pair: &str, cache: &str, first: usize) -> Mean {
@@ -41,18 +43,9 @@ fn ours(drawn: &Drawn) -> Vec<f64> {
 }
 
 #[test]
-fn lru_hits_what_theory_says() {
-    let Some(world) = world("lru_hits_what_theory_says") else { return };
-    for (cache, c) in [("20%", 0.2f64), ("40%", 0.4), ("60%", 0.6), ("80%", 0.8)] {
-        let theory = c + (1.0 - c) * (1.0 - c).ln();
-        let hits = mean(world, "uniform+lru", cache, 1).hit_ratio();
-        assert!((hits - theory).abs() < 0.003, "{cache}: {hits:.4}, theory {theory:.4}");
-    }
-}
-
-#[test]
+#[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
 fn iis_reads_what_was_foretold_with_icache_and_with_belady() {
-    let Some(world) = world("iis_reads_what_was_foretold_with_icache_and_with_belady") else { return };
+    let world = world();
     for (pair, expected) in [("iis+icache", 26_080.0), ("iis+belady", 25_000.0)] {
         let reads = mean(world, pair, "20%", 2).storage_reads;
         assert!((reads / expected - 1.0).abs() < 0.005, "{pair} reads {reads:.0} an epoch, not {expected}");
@@ -60,26 +53,28 @@ fn iis_reads_what_was_foretold_with_icache_and_with_belady() {
 }
 
 #[test]
-fn nothing_hits_more_than_belady() {
-    let Some(world) = world("nothing_hits_more_than_belady") else { return };
-    let bound = mean(world, "iis+belady", "20%", 0).hit;
-    for policy in ["lru", "lfu", "minio", "icache", "icache[strict=true]"] {
-        let hits = mean(world, &format!("iis+{policy}"), "20%", 0).hit;
-        assert!(hits <= bound, "{policy} hits {hits}, belady {bound}");
-    }
-}
-
-#[test]
+#[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
 fn impacts_observations_come_out_as_they_were_measured() {
-    let Some(world) = world("impacts_observations_come_out_as_they_were_measured") else { return };
+    let world = world();
     let [below, below_reevaluated] = ours(&draw(world, "impact-5a"))[..] else { panic!("two traces") };
     assert!(
         (below - 53.0).abs() < 1.0 && (below_reevaluated - 55.0).abs() < 1.0,
         "{below} {below_reevaluated}"
     );
     assert_eq!(ours(&draw(world, "impact-8")), [6.0, 7.0], "the epoch at which S is stable");
-    let [history, hybrid, realtime] = ours(&draw(world, "impact-15"))[..] else { panic!("three ways") };
+    let [history, hybrid, ..] = ours(&draw(world, "impact-15"))[..] else { panic!("three ways") };
     assert!((history - 12.0).abs() < 1.0 && (hybrid - 15.0).abs() < 1.0, "{history} {hybrid}");
-    assert_eq!(realtime, 100.0);
     assert!(draw(world, "impact-observations").page().matches("<svg").count() >= 4);
+}
+
+/// SHADE's figure 12 has 72.5 % of hits. Late in this training the loss goes to nothing, and the guard shuffles.
+#[test]
+#[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
+fn pads_buys_its_hits_with_coverage() {
+    let drawn = draw(world(), "shade-12");
+    let number = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().unwrap();
+    let shade = &drawn.rows[0];
+    assert!((number(&shade[2]) - 69.0).abs() < 1.0, "hits {shade:?}");
+    assert!((number(&shade[3]) - 34.0).abs() < 1.0, "coverage {shade:?}");
+    assert!((1.0..10.0).contains(&number(&shade[5])), "epochs that the guard shuffles {shade:?}");
 }

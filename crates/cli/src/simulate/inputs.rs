@@ -1,7 +1,7 @@
 //! Where a replay's losses and sizes come from.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -27,13 +27,13 @@ pub(super) struct Inputs {
     #[arg(long, value_name = "NAME", default_value = "loss")]
     array: String,
     /// The array with each sample's loss under the model at the end of the epoch, for strategies that
-    /// re-evaluate; without it they see the losses at which samples are trained
-    #[arg(long, value_name = "NAME", default_value = "reeval")]
-    reevaluated: String,
+    /// re-evaluate; without it they see the last loss known before each plan [default: reeval, if it is there]
+    #[arg(long, value_name = "NAME", conflicts_with = "synthetic")]
+    reevaluated: Option<String>,
     /// The array of [1, ids] with the loss of each sample that no model gets rid of, which `hybrid` subtracts from
-    /// what it re-evaluates
-    #[arg(long, value_name = "NAME", default_value = "irreducible")]
-    irreducible: String,
+    /// what it re-evaluates [default: irreducible, if it is there]
+    #[arg(long, value_name = "NAME", conflicts_with = "synthetic")]
+    irreducible: Option<String>,
     /// Replay the first epochs alone [default: all]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -55,6 +55,20 @@ pub(super) struct Inputs {
 fn one_sample(text: &str) -> Result<Amount> {
     let plain = text.trim().bytes().all(|byte| byte.is_ascii_digit());
     if plain { format!("{text}B").parse() } else { text.parse() }
+}
+
+/// A second array of a trace's file: the one that is named, which must be there, or the usual one if it is.
+fn other(path: &Path, setting: &str, named: Option<&str>) -> Result<Option<Trace>> {
+    let usual = if setting == "reevaluated" { "reeval" } else { setting };
+    let array = Trace::open_if_there(path, named.unwrap_or(usual))?;
+    match (named, array) {
+        (Some(name), None) => Err(Error::invalid(format!(
+            "`{setting}` is `{name}`, but `{}` has no such array; leave it out, or save the arrays together with \
+             `numpy.savez`",
+            path.display()
+        ))),
+        (_, array) => Ok(array),
+    }
 }
 
 impl Inputs {
@@ -95,7 +109,8 @@ impl Inputs {
         };
         let epochs = self.epochs.unwrap_or(trace.epochs());
         let reevaluated = reevaluated.map(|trace| trace.shortened(epochs));
-        let irreducible = self.trace.as_ref().map(|path| Trace::open_if_there(path, &self.irreducible));
+        let irreducible =
+            self.trace.as_ref().map(|path| other(path, "irreducible", self.irreducible.as_deref()));
         World::new(name, trace.shortened(epochs), reevaluated, sizes)?
             .with_irreducible(irreducible.transpose()?.flatten())
     }
@@ -115,7 +130,7 @@ impl Inputs {
             )
         })?;
         let trace = Trace::open(path, &self.array)?;
-        let reevaluated = Trace::open_if_there(path, &self.reevaluated)?;
+        let reevaluated = other(path, "reevaluated", self.reevaluated.as_deref())?;
         let name =
             path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into());
         Ok((name, trace, reevaluated))

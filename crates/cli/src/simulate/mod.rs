@@ -112,6 +112,12 @@ impl Simulate {
             return output::print(&figure::list());
         }
         let world = self.world()?;
+        if let Some(first) = self.measure_from.filter(|&first| first >= world.epochs()) {
+            return Err(Error::invalid(format!(
+                "`measure-from` is {first}, but the epochs are 0 to {}: there would be nothing to take means of",
+                world.epochs() - 1
+            )));
+        }
         let threads = self.threads.unwrap_or_else(grid::cores);
         if let Some(name) = &self.figure {
             let progress = Progress::new();
@@ -143,15 +149,17 @@ impl Simulate {
         if let Some(path) = &self.html {
             output::write(path, "html", &hotset_sim::report::compare(&settings, outcomes, first))?;
         }
+        let notes: String = output::notes(outcomes)
+            .into_iter()
+            .map(|note| format!("\n{}", hotset_sim::report::wrap(&format!("note: {note}"), "  ")))
+            .collect();
         if [&self.csv, &self.json].iter().any(|path| path.as_deref().is_some_and(output::is_standard)) {
+            output::complain(&notes);
             return Ok(());
         }
-        let mut text = hotset_sim::report::table(&outcome::rows(outcomes, first));
+        let mut text = hotset_sim::report::table(&outcome::rows(outcomes, first), crate::table::width());
         let means = format!("means of an epoch, from epoch {first} on; {}", output::line(&settings));
-        text.push_str(&format!("\n\n{}", hotset_sim::report::wrap(&means, "")));
-        for note in output::notes(outcomes) {
-            text.push_str(&format!("\n{}", hotset_sim::report::wrap(&format!("note: {note}"), "  ")));
-        }
+        text.push_str(&format!("\n\n{}{notes}", hotset_sim::report::wrap(&means, "")));
         output::print(&text)
     }
 

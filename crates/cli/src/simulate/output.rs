@@ -66,6 +66,14 @@ pub(super) fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
+/// Writes what a report on standard output has no place for to standard error.
+pub(super) fn complain(text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let _ = writeln!(std::io::stderr(), "{}", text.trim());
+}
+
 /// Whether a path means standard output.
 pub(super) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")

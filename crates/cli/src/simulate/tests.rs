@@ -38,7 +38,14 @@ fn every_report_of_a_comparison_is_written() {
     assert_eq!(read(&csv).lines().count(), 1 + 2 * 2 * 2 * 12);
     let parsed: serde_json::Value = serde_json::from_str(&read(&json)).unwrap();
     assert_eq!(parsed["means"].as_array().unwrap().len(), 4);
-    assert_eq!(parsed["runs"][0]["epochs"].as_array().unwrap().len(), 12);
+    let epochs = parsed["runs"][0]["epochs"].as_array().unwrap();
+    assert_eq!(epochs.len(), 12);
+    for count in
+        ["planned", "served", "hit", "packed", "single", "distinct", "storage_reads", "storage_bytes", "late"]
+    {
+        assert!(epochs[0][count].is_u64(), "{count} is a count: {}", epochs[0][count]);
+    }
+    assert!(epochs[0]["coverage"].is_f64() && epochs[0]["seconds"].is_f64());
     let html = read(&html);
     assert!(html.contains("<svg") && html.contains("iis[fraction=0.5,warmup=2]+icache"));
     assert!(
@@ -78,6 +85,9 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
         &["--sample-size", "20%"],
         &["--packages", "0"],
         &["--array", "losses"],
+        &["--reevaluated", "losses"],
+        &["--irreducible", "losses"],
+        &["--measure-from", "12"],
         &["--images", "/no/such/folder"],
         &["--sizes", "/no/such/sizes.npy"],
         &["--html", "/no/such/folder/report.html"],

@@ -254,7 +254,8 @@ mod tests {
             let mut table = Table::new(100);
             let loss = |id: Id| crate::Rng::new(id.into(), epoch, "loss").unit() as f32;
             for id in 0..100 {
-                let report = Report { id, value: loss(id), epoch: epoch as u32, step: 0, late: false };
+                let report =
+                    Report { id, value: loss(id), loss: loss(id), epoch: epoch as u32, step: 0, late: false };
                 table.apply(&[report]);
             }
             hybrid.close(epoch, &table);

@@ -4,7 +4,7 @@ use hotset_core::{Result, bytes::Amount};
 
 use super::Studio;
 use crate::grid;
-use crate::outcome::Mean;
+use crate::outcome::{Mean, Outcome};
 use crate::replay::{self, Job, PACKAGE};
 use crate::timeline::Storage;
 
@@ -41,6 +41,10 @@ impl Arm {
 pub(crate) struct Arms {
     pub(crate) labels: Vec<String>,
     pub(crate) means: Vec<Mean>,
+    /// The same of the epochs between the first and the next that serves every sample; of all where each does.
+    pub(crate) until_full: Vec<Mean>,
+    /// How many epochs after the first serve every sample.
+    pub(crate) full: Vec<usize>,
 }
 
 impl Arms {
@@ -57,6 +61,8 @@ impl Arms {
         Ok(Self {
             labels: arms.iter().map(|arm| arm.label.clone()).collect(),
             means: outcomes.iter().map(|outcome| Mean::of(outcome, 0)).collect(),
+            until_full: outcomes.iter().map(until_full).collect(),
+            full: outcomes.iter().map(|outcome| later(outcome).filter(|full| *full).count()).collect(),
         })
     }
 
@@ -68,5 +74,17 @@ impl Arms {
     /// How much longer run `other` waits for data than run `index`.
     pub(crate) fn less_wait(&self, index: usize, other: usize) -> f64 {
         self.means[other].wait / self.means[index].wait
+    }
+}
+
+/// Whether each epoch after the first serves every sample.
+fn later(outcome: &Outcome) -> impl Iterator<Item = bool> {
+    outcome.epochs.iter().skip(1).map(|epoch| epoch.counters.distinct >= outcome.samples as u64)
+}
+
+fn until_full(outcome: &Outcome) -> Mean {
+    match later(outcome).take_while(|full| !full).count() {
+        0 => Mean::of(outcome, 0),
+        drawn => Mean::of_epochs(outcome, &outcome.epochs[1..=drawn]),
     }
 }

@@ -1,6 +1,6 @@
 //! Every epoch of every run as comma-separated values.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::outcome::Outcome;
 
@@ -29,33 +29,60 @@ pub(super) const COLUMNS: [&str; 21] = [
     "wait",
 ];
 
+/// A number of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    /// A count, which is whole.
+    Count(u64),
+    /// A share or a time.
+    Measure(f64),
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Measure(measure) => measure.fmt(f),
+        }
+    }
+}
+
+impl From<Number> for serde_json::Value {
+    fn from(number: Number) -> Self {
+        match number {
+            Number::Count(count) => count.into(),
+            Number::Measure(measure) => measure.into(),
+        }
+    }
+}
+
 /// The numbers of one epoch, in the order of [`COLUMNS`].
-pub(super) fn values(outcome: &Outcome, epoch: usize) -> [f64; COLUMNS.len()] {
-    let Some(epoch) = outcome.epochs.get(epoch) else { return [0.0; COLUMNS.len()] };
+pub(super) fn values(outcome: &Outcome, epoch: usize) -> [Number; COLUMNS.len()] {
+    use Number::{Count, Measure};
+    let Some(epoch) = outcome.epochs.get(epoch) else { return [Count(0); COLUMNS.len()] };
     let (counters, time) = (&epoch.counters, &epoch.time);
-    let served = counters.served() as f64;
     [
-        counters.planned as f64,
-        served,
-        counters.hit as f64,
-        counters.packed as f64,
-        counters.single as f64,
-        counters.substituted as f64,
-        counters.distinct as f64,
-        counters.distinct as f64 / outcome.samples.max(1) as f64,
-        counters.papers_hit_ratio(),
-        counters.storage_reads as f64,
-        counters.other_reads as f64,
-        counters.pack_reads as f64,
-        counters.package_waste(),
-        counters.storage_requests as f64,
-        counters.storage_bytes as f64,
-        counters.pack_bytes_read as f64,
-        counters.pack_bytes_written as f64,
-        counters.reported as f64,
-        time.late as f64,
-        time.seconds,
-        time.wait,
+        Count(counters.planned),
+        Count(counters.served()),
+        Count(counters.hit),
+        Count(counters.packed),
+        Count(counters.single),
+        Count(counters.substituted),
+        Count(counters.distinct),
+        Measure(counters.distinct as f64 / outcome.samples.max(1) as f64),
+        Measure(counters.papers_hit_ratio()),
+        Count(counters.storage_reads),
+        Count(counters.other_reads),
+        Count(counters.pack_reads),
+        Measure(counters.package_waste()),
+        Count(counters.storage_requests),
+        Count(counters.storage_bytes),
+        Count(counters.pack_bytes_read),
+        Count(counters.pack_bytes_written),
+        Count(counters.reported),
+        Count(time.late),
+        Measure(time.seconds),
+        Measure(time.wait),
     ]
 }
 

@@ -108,6 +108,7 @@ pub fn compare(settings: &[(String, String)], outcomes: &[Outcome], first: usize
             "fewest, most",
             "requests",
             "bytes read",
+            "waste of packages",
             "epoch s",
             "wait s",
         ],
@@ -184,6 +185,7 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{:.0}, {:.0}", row.reads_range.0, row.reads_range.1),
         format!("{:.0}", mean.storage_requests),
         human(mean.storage_bytes as u64),
+        percent(mean.package_waste),
         format!("{:.2}", mean.seconds),
         format!("{:.2}", mean.wait),
     ]

@@ -60,19 +60,12 @@ fn npy(values: &[u8]) -> Vec<u8> {
     [&b"\x93NUMPY\x01\x00"[..], &length, text.as_bytes(), values].concat()
 }
 
-/// The shared trace of a real training: below `$HOTSET_SHARED`, or in `shared` beside the checkout. Says so
-/// on standard error, past the test harness, where it is missing.
-pub(crate) fn shared_trace(test: &str) -> Option<PathBuf> {
+/// The trace of a real training: below `$HOTSET_SHARED`, or in `shared` beside the checkout. A test that was asked for
+/// fails where it is missing.
+pub(crate) fn shared_trace() -> PathBuf {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("HOTSET_SHARED").map_or(beside, PathBuf::from);
-    let path = shared.join("traces/resnet18-cifar10.npz");
-    if path.exists() {
-        return Some(path);
-    }
-    let _ = writeln!(
-        std::io::stderr(),
-        "{test}: NOT RUN, `{}` is missing; set HOTSET_SHARED to the folder of shared files",
-        path.display()
-    );
-    None
+    let path =
+        std::env::var_os("HOTSET_SHARED").map_or(beside, PathBuf::from).join("traces/resnet18-cifar10.npz");
+    assert!(path.exists(), "`{}` is missing: set HOTSET_SHARED to the folder that holds it", path.display());
+    path
 }
