@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--strategies", default="uniform")
+    parser.add_argument("--length", type=lambda text: text if text == "auto" else int(text))
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--late", type=int, default=-1)
     parser.add_argument("--pause", type=float, default=0.0)
@@ -60,7 +61,7 @@ def main() -> None:
             for strategy in arguments.strategies.split(",")
         ]
         for place, dataset, strategy in trainings:
-            sampler = hotset.Sampler(dataset, strategy)
+            sampler = hotset.Sampler(dataset, strategy, epoch_length=arguments.length)
             # CPython 3.11 may hang in a child forked while a thread of the process group enters Python.
             workers = 1 if arguments.alone else 0
             loader = DataLoader(

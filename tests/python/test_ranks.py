@@ -125,6 +125,23 @@ def test_ranks_make_equal_steps_with_every_strategy(tmp_path: Path, world: int) 
                 assert said["length"] == math.ceil(len(parts[rank]) / 4), (strategy, epoch)
 
 
+@pytest.mark.parametrize("length, expected", [("auto", 33), ("25", 25)])
+def test_epochs_of_one_length_are_so_for_every_rank(tmp_path: Path, length: str, expected: int) -> None:
+    samples, world, strategies = 101, 3, ["uniform", "iis", "hybrid", "infobatch"]
+    place = equal_files(tmp_path / "tree", samples, 50)
+    asked = ("--strategies", ",".join(strategies), "--epochs", "4", "--length", length)
+    launch = Launch(tmp_path / "out", world, place, *asked)
+    launch.ended_well()
+    for strategy in strategies:
+        parts = [[launch.ids(rank, place, epoch, strategy) for rank in range(world)] for epoch in range(4)]
+        assert {len(part) for epoch in parts for part in epoch} == {expected}, strategy
+    # Ranks take turns in one stream of permutations, which goes on over the edges of epochs.
+    parts = [[launch.ids(rank, place, epoch, "uniform") for rank in range(world)] for epoch in range(4)]
+    stream = [number for epoch in parts for turn in zip(*epoch, strict=True) for number in turn]
+    for first in range(0, len(stream) - samples + 1, samples):
+        assert sorted(stream[first : first + samples]) == list(range(samples))
+
+
 def test_a_rank_that_dies_ends_the_launch_and_leaves_nothing(tmp_path: Path, runtime: Path) -> None:
     place = equal_files(tmp_path / "tree", 400, 50)
     launch = Launch(tmp_path / "out", 2, place, "--epochs", "50", "--pause", "0.02")
