@@ -53,13 +53,26 @@ def test_compressed_and_joined_shards_are_refused_with_what_to_write(tmp_path: P
         hotset.ImageFolder(shards[0])
 
 
+NOWHERE = {
+    "aws_endpoint": "http://127.0.0.1:1",
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+}
+
+
+def test_a_wrong_port_of_packages_is_said_and_training_goes_on_without(tmp_path: Path) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", 300, 1000), cache="50%")
+    with pytest.warns(hotset.HotsetWarning, match=r"`packages` are off: .*`http://127\.0\.0\.1:1` does not"):
+        hotset.Sampler(
+            train, "iis", packages="s3://bucket/packages", package_options=NOWHERE, package_size="8KiB"
+        )
+    assert train.stats()["remarks"][0].startswith("`packages` are off: ")
+    assert train[0]
+
+
 @pytest.mark.parametrize("kind", ["shards", "files", "images", "manifest"])
 def test_a_wrong_port_is_an_error_that_names_the_host(kind: str) -> None:
-    options = {
-        "aws_endpoint": "http://127.0.0.1:1",
-        "aws_access_key_id": "key",
-        "aws_secret_access_key": "secret",
-    }
+    options = NOWHERE
     opened: dict[str, Callable[[], object]] = {
         "shards": lambda: hotset.Shards("s3://bucket/train-{00..03}.tar", storage_options=options),
         "files": lambda: hotset.Dataset("s3://bucket/train", storage_options=options),

@@ -4,6 +4,7 @@
 //! is tried again here while it fails transiently.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use futures_util::StreamExt;
@@ -110,17 +111,21 @@ impl Backing for Bucket {
     }
 
     fn list(&self, directory: &str) -> Result<Vec<Stored>> {
-        let mut patience = Patience::default();
+        let mut patience = self.remote.patience();
         loop {
             let place = self.remote.address.shown();
             let listed = self.remote.wait(self.list_all(directory));
             let listed =
                 listed.ok_or_else(|| Error::invalid(format!("`{place}` could not be listed: {GAVE_UP}")));
             let failure = match listed?? {
-                Ok(stored) => return Ok(stored),
+                Ok(stored) => {
+                    self.remote.reached.store(true, Ordering::Relaxed);
+                    return Ok(stored);
+                }
                 Err(failure) => failure,
             };
-            match patience.pause(&failure).filter(|_| tell(&failure).retriable()) {
+            let told = tell(&failure);
+            match patience.pause_after(&told).filter(|_| told.retriable()) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(refuse(&place, &failure)),
             }
