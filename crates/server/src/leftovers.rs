@@ -2,7 +2,7 @@
 //!
 //! Such a job removes its packages when it ends. A server that is killed cannot, so it notes beforehand where they
 //! lie, without the credentials that reach them. Whoever opens packages at the same place next has credentials for it,
-//! and removes what servers left there that no longer run.
+//! and removes what is left there of servers and trainers that no longer run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +16,16 @@ const EXTENSION: &str = "packages";
 /// How long a note is kept of a place that is never opened again.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// A process, by its number and when it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process(u32, u64);
+
 /// One job's packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note {
-    /// The server's process, and when that was started.
-    server: (u32, u64),
+    server: Process,
+    /// The process that opened the job. While it runs, it may have its server started again.
+    trainer: Process,
     job: String,
     dataset: String,
     place: String,
@@ -29,43 +34,63 @@ struct Note {
 impl Note {
     fn parse(text: &str) -> Option<Self> {
         let lines: Vec<&str> = text.lines().collect();
-        let [pid, start, job, dataset, place] = lines.as_slice() else { return None };
-        let server = (pid.parse().ok()?, start.parse().ok()?);
-        Some(Self { server, job: (*job).into(), dataset: (*dataset).into(), place: (*place).into() })
+        let [server, trainer, job, dataset, place] = lines.as_slice() else { return None };
+        let process = |text: &str| {
+            let (pid, start) = text.split_once(' ')?;
+            Some(Process(pid.parse().ok()?, start.parse().ok()?))
+        };
+        Some(Self {
+            server: process(server)?,
+            trainer: process(trainer)?,
+            job: (*job).into(),
+            dataset: (*dataset).into(),
+            place: (*place).into(),
+        })
     }
 
     fn text(&self) -> String {
-        let (pid, start) = self.server;
-        format!("{pid}\n{start}\n{}\n{}\n{}\n", self.job, self.dataset, self.place)
+        let [server, trainer] =
+            [self.server, self.trainer].map(|Process(pid, start)| format!("{pid} {start}"));
+        format!("{server}\n{trainer}\n{}\n{}\n{}\n", self.job, self.dataset, self.place)
+    }
+
+    /// Whether nobody will remove the packages, nor use them.
+    fn is_left(&self) -> bool {
+        !self.server.runs() && !self.trainer.runs()
     }
 }
 
 /// See the module's head.
 pub(crate) struct Leftovers {
     directory: PathBuf,
-    own: (u32, u64),
+    own: Process,
 }
 
 impl Leftovers {
     /// Those noted in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
-        let own = std::process::id();
-        let leftovers = Self { directory: directory.to_owned(), own: (own, started(own).unwrap_or(0)) };
+        let leftovers = Self { directory: directory.to_owned(), own: Process::of(std::process::id()) };
         let old = |path: &Path| {
             let age = fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?.elapsed();
             Some(age.unwrap_or_default() > KEPT)
         };
         for (path, note) in leftovers.notes() {
-            if note.is_none_or(|note| !runs(note.server)) && old(&path) == Some(true) {
+            if note.is_none_or(|note| note.is_left()) && old(&path) == Some(true) {
                 let _ = fs::remove_file(path);
             }
         }
         leftovers
     }
 
-    /// Notes that `job` has packages at `place`.
-    pub(crate) fn note(&self, job: &str, dataset: &str, place: &str) {
-        let note = Note { server: self.own, job: job.into(), dataset: dataset.into(), place: place.into() };
+    /// Notes that `job`, which the process `trainer` opens, has packages at `place`.
+    pub(crate) fn note(&self, job: &str, trainer: u32, dataset: &str, place: &str) {
+        let note = Note {
+            server: self.own,
+            trainer: Process::of(trainer),
+            job: job.into(),
+            dataset: dataset.into(),
+            place: place.into(),
+        };
         if Note::parse(&note.text()).as_ref() != Some(&note) {
             return;
         }
@@ -78,11 +103,11 @@ impl Leftovers {
         }
     }
 
-    /// Removes packages at `place` that servers left there that no longer run; those of `job` are its own.
+    /// Removes packages at `place` whose server and trainer no longer run; those of `job` are its own.
     pub(crate) fn sweep(&self, place: &str, options: &BTreeMap<String, String>, job: &str) {
         for (path, note) in self.notes() {
             let Some(note) = note.filter(|note| note.place == place && note.job != job) else { continue };
-            if runs(note.server) {
+            if !note.is_left() {
                 continue;
             }
             let dataset = Dataset { place: "", identity: &note.dataset };
@@ -107,9 +132,14 @@ impl Leftovers {
     }
 }
 
-/// Whether the process of that number and start still runs.
-fn runs((pid, start): (u32, u64)) -> bool {
-    started(pid) == Some(start)
+impl Process {
+    fn of(pid: u32) -> Self {
+        Self(pid, started(pid).unwrap_or(0))
+    }
+
+    fn runs(self) -> bool {
+        started(self.0) == Some(self.1)
+    }
 }
 
 /// When a process was started, in the kernel's ticks; nothing of one that is gone.
@@ -147,24 +177,30 @@ mod tests {
         let place = place.path().to_str().unwrap();
         let own = Leftovers::new(state.path());
         // No process has that number.
-        let dead = Leftovers { directory: state.path().to_owned(), own: (u32::MAX, 1) };
-        for (server, job) in [(&own, "running"), (&dead, "killed"), (&dead, "mine")] {
+        let dead = Leftovers { directory: state.path().to_owned(), own: Process(u32::MAX, 1) };
+        let (living, gone) = (std::process::id(), u32::MAX);
+        for (server, trainer, job) in [
+            (&own, gone, "running"),
+            (&dead, living, "restarting"),
+            (&dead, gone, "killed"),
+            (&dead, gone, "mine"),
+        ] {
             write(place, job);
-            server.note(job, "data", place);
+            server.note(job, trainer, "data", place);
         }
         write(place, "lasting");
         own.sweep("/another/place", &BTreeMap::new(), "mine");
         assert_eq!(packages(place, "killed"), 1);
         own.sweep(place, &BTreeMap::new(), "mine");
-        let left = ["running", "killed", "mine", "lasting"].map(|job| packages(place, job));
-        assert_eq!(left, [1, 0, 1, 1]);
-        assert_eq!(own.notes().len(), 2, "what was swept is forgotten");
+        let left = ["running", "restarting", "killed", "mine", "lasting"].map(|job| packages(place, job));
+        assert_eq!(left, [1, 1, 0, 1, 1]);
+        assert_eq!(own.notes().len(), 3, "what was swept is forgotten");
     }
 
     #[test]
     fn a_process_is_known_by_when_it_was_started() {
-        let own = std::process::id();
-        let start = started(own).unwrap();
-        assert!(runs((own, start)) && !runs((own, start + 1)) && !runs((u32::MAX, start)));
+        let Process(pid, start) = Process::of(std::process::id());
+        assert!(Process(pid, start).runs() && !Process(pid, start + 1).runs());
+        assert!(!Process(u32::MAX, start).runs() && !Process::of(u32::MAX).runs());
     }
 }

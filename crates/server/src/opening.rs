@@ -26,6 +26,8 @@ pub(crate) struct Opening {
     pub(crate) package_options: BTreeMap<String, String>,
     /// Where packages are noted that must not outlive their job.
     pub(crate) leftovers: Option<Arc<Leftovers>>,
+    /// The process that asks for it.
+    pub(crate) process: u32,
     /// The run that the client is in; `None` where it is new to the job.
     pub(crate) run: Option<String>,
     pub(crate) launch: proto::Launch,
@@ -89,9 +91,10 @@ impl Opening {
                     ))
                 })?;
                 if let Some(leftovers) = &self.leftovers {
-                    leftovers.sweep(shelf.place(), &self.package_options, &self.request.job);
+                    let owner = kept(&self.request.job);
+                    leftovers.sweep(shelf.place(), &self.package_options, owner);
                     if !self.lasting {
-                        leftovers.note(&self.request.job, &self.request.dataset, shelf.place());
+                        leftovers.note(owner, self.process, &self.request.dataset, shelf.place());
                     }
                 }
                 Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: self.lasting })
@@ -100,8 +103,8 @@ impl Opening {
     }
 
     /// With packages noted, and those swept that other servers left.
-    pub(crate) fn sweeping(self, leftovers: Option<Arc<Leftovers>>) -> Self {
-        Self { leftovers, ..self }
+    pub(crate) fn sweeping(self, leftovers: Option<Arc<Leftovers>>, process: u32) -> Self {
+        Self { leftovers, process, ..self }
     }
 
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {
@@ -131,6 +134,7 @@ impl Opening {
             launch: asked.launch.unwrap_or_default(),
             resume: asked.resume,
             leftovers: None,
+            process: 0,
         })
     }
 }

@@ -176,7 +176,7 @@ fn answer(
         request::Kind::OpenJob(asked) => {
             let state = std::mem::take(put);
             let state = asked.restore.then_some(state.as_slice());
-            let opening = Opening::new(asked)?.sweeping(host.leftovers.clone());
+            let opening = Opening::new(asked)?.sweeping(host.leftovers.clone(), peer.process);
             let opened = host.states.open(engine, peer, opening, state)?;
             let grant = opened.grant;
             response::Kind::JobOpened(proto::JobOpened {
