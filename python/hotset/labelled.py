@@ -15,9 +15,12 @@ ABSENT = 2**32 - 1
 class Labelled(Dataset):
     """Samples as `(sample, label)`, or alone where there are no labels; the id comes last if asked for."""
 
+    target_transform: Callable[[Any], Any] | None = None
+    """What is made of a label."""
+
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, sorted, where labels are names; a label is a place in this list."""
+        """The names of the classes, sorted, where labels are text; a label is a place in this list."""
         return list(self._source.catalog.classes)
 
     @property
@@ -47,7 +50,10 @@ class Labelled(Dataset):
                 pieces = [view]
             sample = self._made(number, view, pieces)
             if labels or self.with_ids:
-                sample = (sample, *labels[at : at + 1], *([first + number] if self.with_ids else []))
+                own = labels[at : at + 1]
+                if self.target_transform is not None:
+                    own = [self.target_transform(label) for label in own]
+                sample = (sample, *own, *([first + number] if self.with_ids else []))
             samples.append(sample)
         return samples
 

@@ -18,8 +18,11 @@ class Manifest(Labelled):
       `path`, or `file`), and if they are there a label, `offset` and `length`. With `length` an object in a
       store is not looked at before it is read, which saves a request for each.
     - `root`: the directory or prefix that keys lie below; without it the one that the table lies in.
-    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are
-      numbers, or names of classes.
+    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are what
+      they are in the table: whole numbers are `int`, and where one of a column has a fraction all are
+      `float`; arrays (and `[0, 1]` in a CSV) are lists of them; other text is the name of a class, whose
+      number is the label. A column that mixes them is refused.
+    - `target_transform`: makes a target of a label, such as `torch.tensor` of a list, for loaders to stack.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
     `with_ids=True`, and without a label in tables that have none.
@@ -33,6 +36,7 @@ class Manifest(Labelled):
         label: str = "",
         cache: str | int = "20%",
         decode: Callable[[memoryview], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
         with_ids: bool = False,
         job: str | None = None,
         wait: float = deadline.DEFAULT_WAIT,
@@ -40,6 +44,7 @@ class Manifest(Labelled):
         progress: Progress | None = None,
     ) -> None:
         self.decode = decode
+        self.target_transform = target_transform
         self.with_ids = with_ids
         self._closed = False
         self._source = self._open(

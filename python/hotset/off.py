@@ -126,7 +126,7 @@ class Direct:
     def scores(self) -> array[float]:
         return array("f", [float("nan")]) * self.catalog.samples
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
         return self._listed().describe(first, count)
 
     def select(self, ids: Sequence[int]) -> Direct:
@@ -188,7 +188,7 @@ class Direct:
 class Read:
     """Samples that were read from the store."""
 
-    def __init__(self, samples: list[bytes], labels: list[int], parts: list[int]) -> None:
+    def __init__(self, samples: list[bytes], labels: list[_core.Label], parts: list[int]) -> None:
         self._samples = samples
         self.labels = labels
         self.parts = parts

@@ -230,10 +230,10 @@ class Served:
     def scores(self) -> array[float]:
         return array("f", self._on_job(lambda client, left: client.scores(self.name, wait=left)))
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
         deadline = Deadline(self._wait)
 
-        def described(client: _core.Client, left: float) -> tuple[list[str], list[int], list[int]]:
+        def described(client: _core.Client, left: float) -> tuple[list[str], list[_core.Label], list[int]]:
             try:
                 return client.describe(self._catalog.dataset, first, count, wait=left)
             except LostError:

@@ -25,7 +25,7 @@ class Shards(Labelled):
       is `None` in samples that have no such member. Without `parts` all members of the first sample, but its
       label, are parts.
     - `label`: where a label is: a member (`"cls"`), a field of one (`"json:label"`), or `"none"`. Without it
-      `cls` is, where the first sample has one. Labels are numbers, or names of classes.
+      `cls` is, where the first sample has one. Labels are numbers, lists of them, or names of classes.
     - `decode`: makes a sample of the read-only `memoryview` of its part; of as many as there are parts, with
       `None` for one that is missing. Without it a sample is `bytes`, or a tuple of `bytes`.
 

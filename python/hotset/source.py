@@ -102,7 +102,7 @@ class Batch(Protocol):
     def views(self) -> list[memoryview]: ...
     def bytes(self) -> list[bytes]: ...
     @property
-    def labels(self) -> list[int]: ...
+    def labels(self) -> list[_core.Label]: ...
     @property
     def parts(self) -> list[int]: ...
 
@@ -187,7 +187,7 @@ class Source(Planning, Protocol):
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> Batch:
         """Samples; `matched` where a wrapper may have lost the epochs that planned them."""
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[int], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
         """Keys, labels and sizes of `count` samples from `first`."""
 
     def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Batch:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hotset
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files
 
@@ -55,3 +56,70 @@ def test_what_a_table_gets_wrong_is_told_with_its_row(place: Path) -> None:
         hotset.Manifest(place / "pack")
     with pytest.raises(hotset.InvalidError, match=r"no manifest `.*missing\.csv`"):
         hotset.Manifest(place / "missing.csv")
+
+
+def _labels(table: Path, **how: object) -> list[object]:
+    """The labels of a table, asked for one by one and in a batch."""
+    train = hotset.Manifest(table, **how)  # type: ignore[arg-type]
+    single = [train[at][1] for at in range(len(train))]
+    assert [label for _, label in train.__getitems__(list(range(len(train))))] == single
+    assert train.classes == [] and train.class_to_idx == {}
+    return single
+
+
+@pytest.mark.parametrize("mode", ["served", "off"])
+def test_labels_are_what_they_are_in_the_table(
+    place: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mode == "off":
+        monkeypatch.setenv("HOTSET", "off")
+    table = place / "train.csv"
+    for texts, labels in [
+        (("7", "-3", "10"), [7, -3, 10]),
+        (("0.0", "2.0", "10.0"), [0.0, 2.0, 10.0]),
+        (("2.5", "10.5", "0.5"), [2.5, 10.5, 0.5]),
+        (("1", "2", "2.5"), [1.0, 2.0, 2.5]),
+        (('"[0, 1]"', '"[]"', '"[5]"'), [[0, 1], [], [5]]),
+    ]:
+        table.write_text("key,label\n" + "".join(f"pack,{text}\n" for text in texts))
+        found = _labels(table)
+        assert found == labels and [type(label) for label in found] == [type(label) for label in labels]
+
+    table = place / "train.jsonl"
+    for values in [[3, 1, 2], [0.0, 2.0, 10.0], [[0, 1, 1], [1, 0, 0]], [[0.5, 1.0], [0.25, 0.0]]]:
+        table.write_text("".join(json.dumps({"key": "pack", "target": value}) + "\n" for value in values))
+        found = _labels(table, label="target")
+        assert found == values and repr(found) == repr(values)
+
+
+def test_lists_are_stacked_where_they_are_made_tensors(place: Path) -> None:
+    rows = [{"key": "pack", "label": [at % 2, 1, 0]} for at in range(6)]
+    (place / "train.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    train = hotset.Manifest(place / "train.jsonl", decode=digest, target_transform=torch.tensor)
+    loader = DataLoader(train, batch_size=6, num_workers=1, sampler=hotset.Sampler(train))
+    ((_, targets),) = loader
+    assert targets.shape == (6, 3) and targets.dtype == torch.int64
+    assert targets.sum(0).tolist() == [3, 6, 0]
+
+
+def test_floats_stay_floats_in_the_kept_listing_and_in_a_selection(place: Path) -> None:
+    (place / "train.csv").write_text("key,label\n" + "".join(f"pack,{at / 4}\n" for at in range(8)))
+    first, second = (hotset.Manifest(place / "train.csv") for _ in range(2))
+    assert [second[at][1] for at in range(8)] == [at / 4 for at in range(8)]
+    assert second.source.catalog.dataset == first.source.catalog.dataset
+    assert [label for _, label in second.select([7, 2])] == [1.75, 0.5]
+
+
+def test_a_dataset_of_classes_has_the_same_name_from_its_kept_listing(place: Path) -> None:
+    (place / "train.csv").write_text("key,label\npack,dog\npack,cat\npack,dog\n")
+    first, second = (hotset.Manifest(place / "train.csv") for _ in range(2))
+    assert first.source.catalog.dataset == second.source.catalog.dataset
+    assert second.classes == ["cat", "dog"] and [label for _, label in second] == [1, 0, 1]
+
+
+def test_a_column_that_mixes_kinds_is_refused_with_its_name_and_row(place: Path) -> None:
+    for wrong, says in [("cat", "a class"), ("[1]", "a list"), ("0;1", "`[0, 1]`"), ("", "is empty")]:
+        (place / "train.csv").write_text(f"key,kind\npack,3\npack,{wrong}\n")
+        with pytest.raises(hotset.InvalidError, match=r"row `2`, column `kind`") as caught:
+            hotset.Manifest(place / "train.csv", label="kind")
+        assert says in str(caught.value)

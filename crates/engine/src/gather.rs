@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use hotset_core::schedule::State as Slot;
 use hotset_core::{Error, Id, Index, Kind, Result};
 
+use hotset_store::LabelKind;
+
 use crate::allocator::GRANULE;
 use crate::object::Fill;
 use crate::state::{Payer, State};
@@ -352,7 +354,9 @@ impl State {
         let mut grant = Grant {
             lease,
             entries: Vec::with_capacity(items.len()),
+            label_kind: LabelKind::None,
             labels: Vec::new(),
+            label_lengths: Vec::new(),
             parts: Vec::new(),
             segments: Vec::new(),
             dropped: Vec::new(),
@@ -368,11 +372,8 @@ impl State {
             let (block, length) = (object.block, catalog.size(item.id));
             let offset = u64::from(block.start) * GRANULE;
             grant.entries.push(Entry { segment: block.segment, offset, length });
-            if catalog.labelled()
-                && let Some(label) = catalog.label(item.id)
-            {
-                grant.labels.push(label);
-            }
+            grant.label_kind = catalog.label_kind();
+            catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
             grant.parts.extend_from_slice(catalog.spans(item.id));
             self.count(serial, item, length);
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar};
 
 use hotset_core::schedule::State as Slot;
 use hotset_core::{Error, Id};
+use hotset_store::LabelKind;
 
 /// Why a sample is served.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +64,12 @@ pub struct Grant {
     pub lease: u64,
     /// One for each index, in the order they were asked for.
     pub entries: Vec<Entry>,
-    /// One for each index, unless the dataset has no labels.
+    /// What labels are.
+    pub label_kind: LabelKind,
+    /// One for each index, unless the dataset has no labels; floats by their bits, lists one after the other.
     pub labels: Vec<i64>,
+    /// How many of them belong to each index, where labels are lists.
+    pub label_lengths: Vec<u32>,
     /// Begin and length of every part of every sample, in its bytes; empty unless samples have several parts.
     pub parts: Vec<u32>,
     /// Segments to map first.

@@ -17,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySequence};
 
 use crate::errors::invalid;
+use crate::labels;
 
 /// A segment, for as long as something looks into it.
 #[pyclass(frozen, module = "hotset._core")]
@@ -149,8 +150,9 @@ impl Batch {
 
     /// Empty when the dataset has no labels.
     #[getter]
-    fn labels(&self) -> &[i64] {
-        &self.inner.labels
+    fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let found = &self.inner.labels;
+        labels::list(py, found.kind, &found.values, &found.lengths)
     }
 
     /// What the user should be told; mostly empty.

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use hotset_core::{Error, Id, Result};
-use hotset_store::{Opened, Request};
-use hotset_wire::proto::DatasetOpened;
+use hotset_store::{LabelKind, Opened, Request};
+use hotset_wire::proto::{self, DatasetOpened};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::arguments::Whole;
 use crate::errors::raised;
+use crate::labels;
 
 /// A listing made and read in this process, past the server (`HOTSET=off`).
 #[pyclass(frozen, module = "hotset._core")]
@@ -19,7 +20,7 @@ pub(crate) struct Catalog {
 }
 
 /// Keys, labels (empty without labels) and sizes.
-pub(crate) type Description = (Vec<String>, Vec<i64>, Vec<u64>);
+pub(crate) type Description<'py> = (Vec<String>, Bound<'py, PyList>, Vec<u64>);
 
 impl Catalog {
     fn id(&self, sample: u64) -> Result<Id> {
@@ -113,22 +114,43 @@ impl Catalog {
         Ok(self.opened.catalog.spans(id).to_vec())
     }
 
-    fn label(&self, py: Python<'_>, sample: Whole<u64>) -> PyResult<Option<i64>> {
+    fn label<'py>(&self, py: Python<'py>, sample: Whole<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let id = self.id(sample.0).map_err(|error| raised(py, error))?;
-        Ok(self.opened.catalog.label(id))
+        let labels = self.labels(py, id..id + 1)?;
+        if labels.is_empty() { Ok(None) } else { labels.get_item(0).map(Some) }
     }
 
     /// Keys, labels (empty without labels) and sizes of `count` samples from `first`, clipped to the listing.
-    fn describe(&self, py: Python<'_>, first: Whole<u64>, count: Whole<u64>) -> Description {
+    fn describe<'py>(
+        &self,
+        py: Python<'py>,
+        first: Whole<u64>,
+        count: Whole<u64>,
+    ) -> PyResult<Description<'py>> {
         let catalog = &self.opened.catalog;
         let samples = catalog.len() as u64;
-        let ids = first.0.min(samples)..first.0.saturating_add(count.0).min(samples);
-        py.detach(|| {
-            let ids = || ids.clone().map(|id| id as Id);
-            let keys = ids().map(|id| catalog.key(id)).collect();
-            let labels = ids().filter_map(|id| catalog.label(id)).collect();
-            (keys, labels, ids().map(|id| catalog.size(id)).collect())
-        })
+        let ids = first.0.min(samples) as Id..first.0.saturating_add(count.0).min(samples) as Id;
+        let (keys, sizes) = py.detach(|| {
+            let keys = ids.clone().map(|id| catalog.key(id)).collect();
+            (keys, ids.clone().map(|id| catalog.size(id)).collect())
+        });
+        Ok((keys, self.labels(py, ids)?, sizes))
+    }
+}
+
+impl Catalog {
+    fn labels<'py>(&self, py: Python<'py>, ids: std::ops::Range<Id>) -> PyResult<Bound<'py, PyList>> {
+        let catalog = &self.opened.catalog;
+        let (mut values, mut lengths) = (Vec::new(), Vec::new());
+        ids.for_each(|id| catalog.append_label(id, &mut values, &mut lengths));
+        let kind = match catalog.label_kind() {
+            LabelKind::None => proto::LabelKind::Unlabelled,
+            LabelKind::Whole => proto::LabelKind::Whole,
+            LabelKind::Float => proto::LabelKind::Float,
+            LabelKind::Wholes => proto::LabelKind::Wholes,
+            LabelKind::Floats => proto::LabelKind::Floats,
+        };
+        labels::list(py, kind, &values, &lengths)
     }
 }
 

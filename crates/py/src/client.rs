@@ -13,6 +13,7 @@ use crate::batch::Batch;
 use crate::catalog::{Description, dataset_fields};
 use crate::errors::{invalid, raised};
 use crate::indices::Asked;
+use crate::labels;
 use crate::plan::{Plan, check_epoch};
 use crate::waiting::{reporting, waiting};
 
@@ -288,17 +289,19 @@ impl Client {
 
     /// Keys, labels (empty without labels) and sizes of `count` samples from `first`.
     #[pyo3(signature = (dataset, first, count, *, wait))]
-    fn describe(
+    fn describe<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         dataset: String,
         first: Whole<u64>,
         count: Whole<u64>,
         wait: Seconds,
-    ) -> PyResult<Description> {
+    ) -> PyResult<Description<'py>> {
         let request = proto::Describe { dataset, first: first.0, count: count.0 };
         let described = waiting(py, |tick| self.inner.describe(request, wait.0, tick))?;
-        Ok((described.keys, described.labels, described.sizes))
+        let kind = described.label_kind();
+        let labels = labels::list(py, kind, &described.labels, &described.label_lengths)?;
+        Ok((described.keys, labels, described.sizes))
     }
 
     /// The `Stats` message as JSON.

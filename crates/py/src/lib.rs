@@ -6,6 +6,7 @@ mod catalog;
 mod client;
 mod errors;
 mod indices;
+mod labels;
 mod plan;
 mod waiting;
 

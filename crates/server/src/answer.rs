@@ -174,6 +174,18 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
     }
 }
 
+/// What labels are, in the protocol's words.
+pub(crate) fn label_kind(kind: hotset_store::LabelKind) -> proto::LabelKind {
+    use hotset_store::LabelKind;
+    match kind {
+        LabelKind::None => proto::LabelKind::Unlabelled,
+        LabelKind::Whole => proto::LabelKind::Whole,
+        LabelKind::Float => proto::LabelKind::Float,
+        LabelKind::Wholes => proto::LabelKind::Wholes,
+        LabelKind::Floats => proto::LabelKind::Floats,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -249,6 +249,8 @@ fn send_grant(connection: &mut Connection, host: &Arc<Host>, grant: Grant) -> An
         offset: grant.entries.iter().map(|entry| entry.offset).collect(),
         length: grant.entries.iter().map(|entry| entry.length).collect(),
         label: grant.labels,
+        label_kind: answer::label_kind(grant.label_kind).into(),
+        label_length: grant.label_lengths,
         dropped: grant.dropped,
         parts: grant.parts,
         remark: grant.remark.unwrap_or_default(),
@@ -315,10 +317,14 @@ fn describe(host: &Arc<Host>, asked: &proto::Describe) -> Result<proto::Describe
     let samples = catalog.len() as u64;
     let count = asked.count.min(DESCRIBED).min(samples.saturating_sub(asked.first));
     let ids = || (asked.first..asked.first.saturating_add(count)).map(|id| id as hotset_core::Id);
+    let (mut labels, mut label_lengths) = (Vec::new(), Vec::new());
+    ids().for_each(|id| catalog.append_label(id, &mut labels, &mut label_lengths));
     Ok(proto::Described {
         keys: ids().map(|id| catalog.key(id)).collect(),
-        labels: ids().filter_map(|id| catalog.label(id)).collect(),
+        labels,
         sizes: ids().map(|id| catalog.size(id)).collect(),
+        label_kind: answer::label_kind(catalog.label_kind()).into(),
+        label_lengths,
     })
 }
 

@@ -3,7 +3,7 @@
 //! Ids are dense, in the order in which samples were pushed. Neighbours mostly share their folder and their
 //! label, so those are kept once per *run* of neighbours; beside its run a sample costs its file name, where
 //! that name ends, its size and its version: 12 bytes and the name. Where labels come one by one (manifests,
-//! shards) they cost 4 bytes a sample more, where samples lie inside larger objects their offsets cost 8, and
+//! shards) they cost 4 bytes a sample more and 8 where they are floats, where samples lie inside larger objects their offsets cost 8, and
 //! where a sample has several parts each part costs 8. A catalog never changes and is named by a hash of its
 //! keys, places, lengths and labels; versions are not in that name, so that what is kept for a dataset survives
 //! a `touch`.
@@ -12,6 +12,7 @@
 //! of that shard.
 
 mod builder;
+mod label;
 mod select;
 
 use blake3::Hasher;
@@ -22,6 +23,8 @@ use crate::names::Names;
 use crate::store::Location;
 
 pub use builder::{Builder, Sample, Shape};
+pub(crate) use label::Each;
+pub use label::{Label, LabelKind};
 
 /// The offset of a sample that is a whole object.
 const WHOLE: u64 = u64::MAX;
@@ -53,7 +56,7 @@ pub struct Catalog {
     /// Where samples lie in their objects; empty: all are whole objects.
     offsets: Vec<u64>,
     /// Labels that came one by one.
-    labels: Option<Vec<i32>>,
+    labels: Option<Each>,
     /// The names of a sample's parts; empty: a sample is one thing.
     parts: Vec<String>,
     /// Where the parts lie in their sample: begin and length of each; empty unless there are several.
@@ -105,11 +108,36 @@ impl Catalog {
         }
     }
 
-    /// The label of a sample: the number of its class, or what a manifest or shard says.
+    /// The label of a sample as one number: that of its class, what a manifest or shard says, or where that is a float or
+    /// a list a number that equal ones share.
     pub fn label(&self, id: Id) -> Option<i64> {
+        self.label_of(id).map(|label| label.number())
+    }
+
+    /// The label of a sample.
+    pub fn label_of(&self, id: Id) -> Option<Label<'_>> {
         match &self.labels {
-            Some(labels) => Some(i64::from(labels[id as usize])),
-            None => self.run(id).label.map(i64::from),
+            Some(labels) => Some(labels.get(id as usize)),
+            // A label of a run is the number of a class, of which there are no more than folders.
+            None => self.run(id).label.map(|label| Label::Whole(label as i32)),
+        }
+    }
+
+    /// What labels are.
+    pub fn label_kind(&self) -> LabelKind {
+        match &self.labels {
+            Some(labels) => labels.kind(),
+            None if self.classes.is_empty() => LabelKind::None,
+            None => LabelKind::Whole,
+        }
+    }
+
+    /// Appends the label of a sample to a batch as it travels: its values, and for a list how many.
+    pub fn append_label(&self, id: Id, values: &mut Vec<i64>, lengths: &mut Vec<u32>) {
+        let Some(label) = self.label_of(id) else { return };
+        label.append(values);
+        if let Label::List { values, .. } = label {
+            lengths.push(values.len() as u32);
         }
     }
 
@@ -165,7 +193,7 @@ impl Catalog {
             + self.names.memory()
             + (self.sizes.capacity() + self.versions.capacity() + self.spans.capacity()) * size_of::<u32>()
             + self.offsets.capacity() * size_of::<u64>()
-            + self.labels.as_ref().map_or(0, |labels| labels.capacity() * size_of::<i32>())
+            + self.labels.as_ref().map_or(0, Each::memory)
             + (self.classes.capacity() + self.parts.capacity()) * size_of::<String>()
             + self.classes.iter().chain(&self.parts).map(String::capacity).sum::<usize>()
             + self.identity.capacity()

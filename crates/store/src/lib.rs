@@ -33,7 +33,7 @@ mod store;
 mod throttle;
 mod unchanged;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, Label, LabelKind};
 pub use contained::panic_is_contained;
 pub use layout::Layout;
 pub use open::{Opened, Request, forget, open, open_again};

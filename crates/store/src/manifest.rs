@@ -106,7 +106,8 @@ impl Manifest {
                     Some(directory) => *directory,
                     None => *folders.entry(folder.to_owned()).or_insert(builder.directory(folder)?),
                 };
-                let label = rows.label(row).map(|text| labels.number(text, key)).transpose()?;
+                let of = || format!("`{key}` (row `{}`, column `{}`)", row + 1, rows.column);
+                let label = rows.label(row).map(|text| labels.label(text, &of)).transpose()?;
                 let (offset, size) = (rows.offset(row), rows.length(row).unwrap_or(look.size));
                 self.fits(key, row, offset, size, look)?;
                 let sample = Sample { offset, size, version: look.version, label, spans: &[] };

@@ -83,8 +83,8 @@ impl Shards {
             let directory = builder.directory(key)?;
             let version = self.objects[number].look.version;
             for found in &found {
-                let of = || format!("{key}/{}", found.name);
-                let label = found.label.as_deref().map(|text| labels.number(text, &of())).transpose()?;
+                let of = || format!("`{key}/{}`", found.name);
+                let label = found.label.as_deref().map(|text| labels.label(text, &of)).transpose()?;
                 let sample = Sample {
                     offset: Some(found.offset),
                     size: found.size,

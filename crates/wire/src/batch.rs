@@ -23,6 +23,43 @@ pub struct Entry {
     pub length: u64,
 }
 
+/// The labels of some samples, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Labels {
+    /// What they are.
+    pub kind: proto::LabelKind,
+    /// Floats by their bits, lists one after the other; empty without labels.
+    pub values: Vec<i64>,
+    /// How many belong to each sample, where they are lists. Checked: together as many as there are.
+    pub lengths: Vec<u32>,
+}
+
+impl Labels {
+    /// Checks the labels of `samples` samples.
+    pub(crate) fn new(
+        kind: proto::LabelKind,
+        values: Vec<i64>,
+        lengths: Vec<u32>,
+        samples: usize,
+    ) -> Result<Self> {
+        let together: u64 = lengths.iter().copied().map(u64::from).sum();
+        let (fit, values_fit) = match kind {
+            proto::LabelKind::Unlabelled => (lengths.is_empty(), values.is_empty()),
+            proto::LabelKind::Whole | proto::LabelKind::Float => {
+                (lengths.is_empty(), values.len() == samples)
+            }
+            _ => (lengths.len() == samples, values.len() as u64 == together),
+        };
+        if fit && values_fit {
+            return Ok(Self { kind, values, lengths });
+        }
+        let arrived = values.len();
+        Err(Error::internal(format!(
+            "`{samples}` samples have labels, and `{arrived}` values of them arrived"
+        )))
+    }
+}
+
 /// The samples of one request, in its order. They stay valid after the server and the client are gone.
 #[derive(Debug, Clone)]
 pub struct Batch {
@@ -33,7 +70,7 @@ pub struct Batch {
     /// One for each index asked for.
     pub entries: Vec<Entry>,
     /// Empty when the dataset has no labels.
-    pub labels: Vec<i64>,
+    pub labels: Labels,
     /// Begin and length of every part of every sample, in its bytes; 2^32 - 1 and 0 for one that a sample does not
     /// have. Empty unless samples have several parts.
     /// Checked: as many for each sample, and inside it.
@@ -51,7 +88,7 @@ impl Batch {
         lease: Arc<Lease>,
     ) -> Result<Self> {
         let lengths = [answer.segment.len(), answer.offset.len(), answer.length.len()];
-        if lengths != [asked; 3] || ![0, asked].contains(&answer.label.len()) {
+        if lengths != [asked; 3] {
             return Err(Error::internal(format!("`{asked}` samples were asked for, `{lengths:?}` arrived")));
         }
         let mut numbers = Vec::new();
@@ -79,7 +116,8 @@ impl Batch {
             entries.push(Entry { mapping, offset, length });
         }
         check_parts(&answer.parts, &entries)?;
-        let (labels, parts, remark) = (answer.label, answer.parts, answer.remark);
+        let labels = Labels::new(answer.label_kind(), answer.label, answer.label_length, asked)?;
+        let (parts, remark) = (answer.parts, answer.remark);
         Ok(Self { lease, mappings, entries, labels, parts, remark })
     }
 

@@ -18,7 +18,7 @@ pub mod socket;
 pub mod state;
 mod turn;
 
-pub use batch::Batch;
+pub use batch::{Batch, Labels};
 pub use client::Client;
 pub use inherited::after_fork_in_child;
 pub use lease::Lease;
@@ -27,4 +27,4 @@ pub use plan::Plan;
 pub use socket::{Connection, Tick};
 
 /// The protocol spoken here; two sides that name different ones do not talk.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use hotset_core::{Error, Kind};
 use hotset_wire::proto::request::Kind as Asked;
 use hotset_wire::proto::{
-    self, Batch, DatasetOpened, EpochBegun, Failure, JobClosed, Progress, Reported, Segment, Segments,
-    Welcome,
+    self, Batch, DatasetOpened, EpochBegun, Failure, JobClosed, LabelKind, Progress, Reported, Segment,
+    Segments, Welcome,
 };
 use hotset_wire::{Client, PROTOCOL};
 use stage::{Stage, WAIT, batch, get, idle, memory};
@@ -86,6 +86,7 @@ fn a_batch_shows_the_bytes_of_its_segments_after_server_and_client_are_gone() {
         actor.segments(&[(4, b"abcdefgh"), (9, b"0123456789")]);
         let mut answer = batch(1, &[(9, 2, 3), (4, 0, 8), (4, 8, 0), (9, 9, 1)]);
         answer.label = vec![-1, 0, 1, 2];
+        answer.set_label_kind(LabelKind::Whole);
         actor.say(answer);
     });
     let client = stage.client();
@@ -94,7 +95,7 @@ fn a_batch_shows_the_bytes_of_its_segments_after_server_and_client_are_gone() {
     drop(client);
     let samples: Vec<&[u8]> = (0..got.len()).map(|position| got.get(position).unwrap()).collect();
     assert_eq!(samples, [b"234".as_slice(), b"abcdefgh", b"", b"9"]);
-    assert_eq!((got.labels.as_slice(), got.mappings.len()), ([-1, 0, 1, 2].as_slice(), 2));
+    assert_eq!((got.labels.values.as_slice(), got.mappings.len()), ([-1, 0, 1, 2].as_slice(), 2));
     assert!(got.get(4).is_none());
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hotset_core::{Amount, Index, Result};
 use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
-use hotset_store::catalog::{Builder, Sample, Shape};
+use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::package::Shelf;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -130,7 +130,7 @@ pub fn sharded(sizes: &[u64], each: usize) -> (Opened, Arc<Shards>) {
                 offset: Some(object.len() as u64),
                 size,
                 version: 0,
-                label: Some(id as i32 % 10),
+                label: Some(Label::Whole(id as i32 % 10)),
                 spans: &[],
             };
             builder.push_sample(directory, &id.to_string(), &sample).unwrap();

@@ -4,7 +4,7 @@ use blake3::Hasher;
 use hotset_core::id::MOST_SAMPLES;
 use hotset_core::{Error, Id, Result};
 
-use super::{ABSENT, Catalog, Directory, Run, WHOLE, hex};
+use super::{ABSENT, Catalog, Directory, Each, Label, Run, WHOLE, hex};
 use crate::names::{LONGEST, Names};
 
 /// What all samples of a catalog have in common.
@@ -28,7 +28,7 @@ pub struct Sample<'a> {
     /// The version of its object.
     pub version: u32,
     /// Its label.
-    pub label: Option<i32>,
+    pub label: Option<Label<'a>>,
     /// Begin and length of each of its parts in its bytes, one after the other, [`ABSENT`] and 0 for one it does
     /// not have; not needed for one part.
     pub spans: &'a [u32],
@@ -90,7 +90,7 @@ impl Builder {
             sizes: Vec::new(),
             versions: Vec::new(),
             offsets: Vec::new(),
-            labels: shape.labels.then(Vec::new),
+            labels: shape.labels.then(Each::new),
             parts: shape.parts,
             spans: Vec::new(),
             classes: shape.classes,
@@ -151,14 +151,20 @@ impl Builder {
             return Err(Error::internal(format!("the parts of `{name}` are not those of the catalog")));
         }
         let classes = self.catalog.classes.len();
-        let known = |label: i32| classes == 0 || usize::try_from(label).is_ok_and(|label| label < classes);
+        let known = |label: Label<'_>| match label {
+            Label::Whole(label) => classes == 0 || usize::try_from(label).is_ok_and(|label| label < classes),
+            _ => classes == 0,
+        };
         if sample.label.is_some() != self.catalog.labels.is_some() || !sample.label.is_none_or(known) {
             return Err(Error::internal(format!("the label `{:?}` of `{name}` does not fit", sample.label)));
         }
-        self.add(directory, name, None, sample.label.map_or(-1, i64::from), sample)?;
+        // Labels of their own are hashed at the end, when it is known what they are.
+        self.add(directory, name, None, -1, sample)?;
         let catalog = &mut self.catalog;
-        if let (Some(labels), Some(label)) = (&mut catalog.labels, sample.label) {
-            labels.push(label);
+        if let (Some(labels), Some(label)) = (&mut catalog.labels, sample.label)
+            && !labels.push(label)
+        {
+            return Err(Error::internal(format!("the label `{label:?}` of `{name}` is of another kind")));
         }
         if sample.offset.is_some() && catalog.offsets.is_empty() {
             catalog.offsets.resize(catalog.sizes.len() - 1, WHOLE);
@@ -226,20 +232,27 @@ impl Builder {
         for (number, &label) in order.iter().enumerate() {
             rank[label] = i32::try_from(number).map_err(|_| Error::invalid("there are too many classes"))?;
         }
-        for label in self.catalog.labels.iter_mut().flatten() {
+        let Some(Each::Whole(labels)) = &mut self.catalog.labels else {
+            return Err(Error::internal("labels that are no numbers of classes have no names"));
+        };
+        for label in labels {
             let renamed = usize::try_from(*label).ok().and_then(|label| rank.get(label));
             *label = *renamed.ok_or_else(|| Error::internal(format!("label `{label}` has no name")))?;
-        }
-        for &label in &order {
-            let name = &names[label];
-            self.hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
         self.catalog.classes = order.into_iter().map(|label| names[label].clone()).collect();
         Ok(())
     }
 
     /// The catalog of what was pushed.
-    pub fn finish(self) -> Catalog {
+    pub fn finish(mut self) -> Catalog {
+        if let Some(labels) = &self.catalog.labels {
+            labels.hash(&mut |bytes| {
+                self.hasher.update(bytes);
+            });
+            for name in &self.catalog.classes {
+                self.hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+            }
+        }
         let mut catalog = self.catalog;
         catalog.directories.shrink();
         catalog.names.shrink();
@@ -250,7 +263,7 @@ impl Builder {
         catalog.offsets.shrink_to_fit();
         catalog.spans.shrink_to_fit();
         if let Some(labels) = &mut catalog.labels {
-            labels.shrink_to_fit();
+            labels.shrink();
         }
         catalog.identity = self.hasher.hex();
         let mut versions = Stretches::default();

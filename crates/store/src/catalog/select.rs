@@ -37,7 +37,7 @@ impl Catalog {
             };
             let (size, version) = (self.size(id), self.version(id));
             if self.scattered() {
-                let label = self.labels.as_ref().map(|labels| labels[id as usize]);
+                let label = self.labels.as_ref().map(|labels| labels.get(id as usize));
                 let sample = Sample { offset: self.offset(id), size, version, label, spans: self.spans(id) };
                 builder.push_sample(directory, self.name(id), &sample)?;
             } else {
@@ -50,6 +50,7 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Label;
     use super::*;
 
     fn whole() -> Catalog {
@@ -90,7 +91,7 @@ mod tests {
                 offset: Some(u64::from(number) * 1024),
                 size: 8,
                 version: 7,
-                label: Some(-1 - number as i32),
+                label: Some(Label::Whole(-1 - number as i32)),
                 spans: &spans,
             };
             builder.push_sample(shard, &number.to_string(), &sample).unwrap();

@@ -6,12 +6,12 @@ use hotset_core::Error;
 
 use super::{Listing, Object, Origin, Question, Seen, Slot};
 use crate::binary::{Garbled, Reader, Writer};
-use crate::catalog::{Builder, Catalog, Sample, Shape};
+use crate::catalog::{Builder, Catalog, Label, LabelKind, Sample, Shape};
 use crate::directory::Stamp;
 use crate::store::Look;
 
 pub(super) const MAGIC: &[u8; 8] = b"hotsetls";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 pub(super) const CHECKSUM: usize = blake3::OUT_LEN;
 
 /// Of a number that may be missing.
@@ -115,6 +115,7 @@ fn encode_catalog<W: Write>(catalog: &Catalog, writer: &mut Writer<W>) -> io::Re
     writer.texts(catalog.classes())?;
     writer.texts(catalog.parts())?;
     writer.number(u32::from(catalog.labels_each()) | u32::from(catalog.scattered()) << 1)?;
+    writer.number(catalog.label_kind() as u32)?;
     writer.count(catalog.directories().len())?;
     catalog.directories().try_for_each(|path| writer.text(path))?;
     writer.count(catalog.runs().len())?;
@@ -129,13 +130,47 @@ fn encode_catalog<W: Write>(catalog: &Catalog, writer: &mut Writer<W>) -> io::Re
             if catalog.scattered() {
                 writer.long(catalog.offset(id).unwrap_or(NONE))?;
                 if catalog.labels_each() {
-                    writer.number(catalog.label(id).unwrap_or(0) as i32 as u32)?;
+                    encode_label(catalog.label_of(id), writer)?;
                 }
                 catalog.spans(id).iter().try_for_each(|span| writer.number(*span))?;
             }
         }
     }
     Ok(())
+}
+
+fn encode_label<W: Write>(label: Option<Label<'_>>, writer: &mut Writer<W>) -> io::Result<()> {
+    match label {
+        None => Ok(()),
+        Some(Label::Whole(whole)) => writer.number(whole as u32),
+        Some(Label::Float(float)) => writer.long(float.to_bits()),
+        Some(Label::List { values, .. }) => {
+            writer.count(values.len())?;
+            values.iter().try_for_each(|value| writer.long(value.to_bits()))
+        }
+    }
+}
+
+fn decode_label<'a>(
+    kind: u32,
+    reader: &mut Reader<'_>,
+    values: &'a mut Vec<f64>,
+) -> Result<Label<'a>, Garbled> {
+    let is = |other: LabelKind| kind == other as u32;
+    if is(LabelKind::Whole) {
+        return Ok(Label::Whole(reader.number()? as i32));
+    }
+    if is(LabelKind::Float) {
+        return Ok(Label::Float(f64::from_bits(reader.long()?)));
+    }
+    if !is(LabelKind::Wholes) && !is(LabelKind::Floats) {
+        return Err(Garbled);
+    }
+    values.clear();
+    for _ in 0..reader.number()? {
+        values.push(f64::from_bits(reader.long()?));
+    }
+    Ok(Label::List { values, floats: is(LabelKind::Floats) })
 }
 
 fn decode_catalog(reader: &mut Reader<'_>) -> Result<Catalog, Unusable> {
@@ -146,6 +181,8 @@ fn decode_catalog(reader: &mut Reader<'_>) -> Result<Catalog, Unusable> {
         3 => (true, true),
         _ => return Err(Garbled.into()),
     };
+    let kind = reader.number()?;
+    let mut values = Vec::new();
     let several = if parts.len() > 1 { 2 * parts.len() } else { 0 };
     let mut spans = vec![0; several];
     let mut builder = Builder::of(Shape { classes, labels, parts });
@@ -175,7 +212,7 @@ fn decode_catalog(reader: &mut Reader<'_>) -> Result<Catalog, Unusable> {
             if offset.is_none() && !is_name(name) {
                 return Err(Garbled.into());
             }
-            let label = if labels { Some(reader.number()? as i32) } else { None };
+            let label = if labels { Some(decode_label(kind, reader, &mut values)?) } else { None };
             for span in &mut spans {
                 *span = reader.number()?;
             }

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::format::{CHECKSUM, MAGIC, is_name};
 use super::*;
+use crate::catalog::Label;
 use crate::folder;
 use crate::layout::{Layout, Selection};
 use crate::place::Place;
@@ -223,15 +224,51 @@ fn a_path_that_leaves_the_root_is_garbled() {
 }
 
 #[test]
+fn floats_lists_and_classes_are_kept_as_they_are() {
+    use crate::catalog::{Builder, Sample, Shape};
+    let kept = |labels: &[Label<'_>], names: &[&str]| {
+        let mut builder = Builder::of(Shape { labels: true, ..Shape::default() });
+        let folder = builder.directory("").unwrap();
+        for (number, &label) in labels.iter().enumerate() {
+            let sample = Sample { label: Some(label), ..Sample::default() };
+            builder.push_sample(folder, &number.to_string(), &sample).unwrap();
+        }
+        if !names.is_empty() {
+            builder.name_classes(names.iter().map(|&name| name.to_owned()).collect()).unwrap();
+        }
+        let listing = Listing { catalog: builder.finish(), origin: Origin::default() };
+        let bench = Bench::new();
+        let slot = bench.slot();
+        slot.save(&listing, SystemTime::now());
+        let loaded = slot.load(|_| true).unwrap();
+        assert_eq!(loaded.identity(), listing.catalog.identity());
+        assert_eq!(loaded.label_kind(), listing.catalog.label_kind());
+        for id in 0..labels.len() as u32 {
+            assert_eq!(loaded.label_of(id), listing.catalog.label_of(id));
+        }
+        loaded
+    };
+    kept(&[Label::Whole(3), Label::Float(0.5)], &[]);
+    let (some, floats) = ([0.5, 1.0], true);
+    kept(&[Label::List { values: &some, floats }, Label::List { values: &[], floats }], &[]);
+    kept(&[Label::List { values: &[1.0, 0.0], floats: false }], &[]);
+    let classes = kept(&[Label::Whole(0), Label::Whole(1), Label::Whole(0)], &["dog", "cat"]);
+    assert_eq!((classes.classes(), classes.label(0)), (&["cat".to_owned(), "dog".to_owned()][..], Some(1)));
+}
+
+#[test]
 fn labels_places_and_parts_of_their_own_are_kept_too() {
     use crate::catalog::{Builder, Sample, Shape};
     let parts = vec!["jpg".to_owned(), "json".to_owned()];
     let mut builder = Builder::of(Shape { classes: Vec::new(), labels: true, parts });
     let shard = builder.directory("train-0.tar").unwrap();
     let spans = [0, 4, 6, 4];
-    let sample = Sample { offset: Some(512), size: 10, version: 3, label: Some(-7), spans: &spans };
+    let sample =
+        Sample { offset: Some(512), size: 10, version: 3, label: Some(Label::Whole(-7)), spans: &spans };
     builder.push_sample(shard, "some/key", &sample).unwrap();
-    builder.push_sample(shard, "whole", &Sample { offset: None, label: Some(1), ..sample }).unwrap();
+    builder
+        .push_sample(shard, "whole", &Sample { offset: None, label: Some(Label::Whole(1)), ..sample })
+        .unwrap();
     let objects = vec![Object { key: "train-0.tar".into(), look: Look { size: 4096, version: 3 } }];
     let listing = Listing { catalog: builder.finish(), origin: Origin { objects, ..Origin::default() } };
     let bench = Bench::new();

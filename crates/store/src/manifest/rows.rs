@@ -9,6 +9,8 @@ const NONE: u64 = u64::MAX;
 /// Rows as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
+    /// What the column of labels is called.
+    pub(super) column: String,
     keys: Names,
     /// One for each row, or none at all.
     labels: Names,

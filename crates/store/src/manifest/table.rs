@@ -97,6 +97,7 @@ fn csv(bytes: &[u8], label: &str) -> Result<Rows> {
     let (key, label) = (at(columns.key), columns.label.and_then(at));
     let (offset, length) = (at("offset"), at("length"));
     let mut rows = Rows::default();
+    columns.label.unwrap_or_default().clone_into(&mut rows.column);
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(wrong)? {
         let field = |column: Option<usize>| column.and_then(|column| record.get(column));
@@ -128,12 +129,17 @@ fn json_lines(bytes: &[u8], label: &str) -> Result<Rows> {
             .map_err(|error| wrong(format!("is wrong: {}", error.message)))?;
         let key = object.get(columns.key).and_then(Value::as_str);
         let key = key.ok_or_else(|| wrong(format!("has a `{}` that is no text", columns.key)))?;
+        if rows.len() == 0 {
+            columns.label.unwrap_or_default().clone_into(&mut rows.column);
+        }
         let label = match columns.label.and_then(|name| object.get(name)) {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text.clone()),
-            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(value @ (Value::Number(_) | Value::Array(_))) => Some(value.to_string()),
             Some(other) => {
-                return Err(wrong(format!("has the label `{other}`, which is no number and no text")));
+                return Err(wrong(format!(
+                    "has the label `{other}`, which is no number, no list and no text"
+                )));
             }
         };
         let number = |name: &str| match object.get(name) {

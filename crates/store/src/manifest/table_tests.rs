@@ -44,7 +44,7 @@ fn what_is_wrong_is_told_with_its_row() {
         (Format::Csv, b"key,label\nx\n", "", "no CSV"),
         (Format::JsonLines, b"{\"key\": \"a\"}\n[]\n", "", "row `2` is no JSON object"),
         (Format::JsonLines, b"{\"key\": 1}\n", "", "row `1` has a `key`"),
-        (Format::JsonLines, b"{\"key\": \"a\", \"label\": [1]}\n", "", "the label `[1]`"),
+        (Format::JsonLines, b"{\"key\": \"a\", \"label\": true}\n", "", "the label `true`"),
         (
             Format::JsonLines,
             b"{\"key\": \"a\", \"label\": 1}\n{\"key\": \"b\"}\n",
@@ -85,6 +85,35 @@ proptest! {
             let _ = seen(format, format!("key,label\n{text}").as_bytes(), "label");
         }
     }
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn floats_of_parquet_are_floats_and_lists_are_refused_by_their_column() {
+    use ::parquet::data_type::{DoubleType, FloatType, Int32Type};
+
+    let text = |bytes: &[u8]| -> Vec<String> {
+        seen(Format::Parquet, bytes, "").unwrap().into_iter().map(|(_, label, ..)| label.unwrap()).collect()
+    };
+    let doubles = parquet::labelled("required double label;", |column| {
+        column.typed::<DoubleType>().write_batch(&[2.0, 0.1], None, None).unwrap();
+    });
+    assert_eq!(text(&doubles), ["2.0", "0.1"]);
+    let floats = parquet::labelled("required float label;", |column| {
+        column.typed::<FloatType>().write_batch(&[10.0, 0.1], None, None).unwrap();
+    });
+    assert_eq!(text(&floats), ["10.0", "0.1"]);
+    let unknown = parquet::labelled("required double label;", |column| {
+        column.typed::<DoubleType>().write_batch(&[2.0, f64::NAN], None, None).unwrap();
+    });
+    let error = seen(Format::Parquet, &unknown, "").unwrap_err();
+    assert!(error.message.contains("row `2` has the `label`"), "{error}");
+    let lists = "optional group label (LIST) { repeated group list { optional int32 element; } }";
+    let lists = parquet::labelled(lists, |column| {
+        column.typed::<Int32Type>().write_batch(&[1, 2], Some(&[3, 3]), Some(&[0, 0])).unwrap();
+    });
+    let error = seen(Format::Parquet, &lists, "").unwrap_err();
+    assert!(error.message.contains("column `label` holds lists"), "{error}");
 }
 
 #[cfg(feature = "parquet")]

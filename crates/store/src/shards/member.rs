@@ -155,8 +155,8 @@ fn label<S: Source>(shard: &str, member: &Member, at: &LabelAt, source: &mut S) 
         serde_json::from_slice(bytes).map_err(|error| refused(&format!("is no JSON: {error}")))?;
     match field.split('.').try_fold(&value, |value, name| value.get(name)) {
         Some(serde_json::Value::String(text)) => Ok(text.clone()),
-        Some(serde_json::Value::Number(number)) => Ok(number.to_string()),
-        Some(_) => Err(refused(&format!("has a `{field}` that is no number and no text"))),
+        Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Array(_))) => Ok(value.to_string()),
+        Some(_) => Err(refused(&format!("has a `{field}` that is no number, no list and no text"))),
         None => Err(refused(&format!("has no `{field}`"))),
     }
 }

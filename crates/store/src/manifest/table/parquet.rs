@@ -9,7 +9,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
 
-use super::{Columns, Row, Rows};
+use super::{Columns, LABEL, Row, Rows};
 
 pub(super) fn read(bytes: Vec<u8>, label: &str) -> Result<Rows> {
     let wrong = |error: parquet::errors::ParquetError| Error::invalid(format!("it is no Parquet: {error}"));
@@ -17,11 +17,19 @@ pub(super) fn read(bytes: Vec<u8>, label: &str) -> Result<Rows> {
     let schema = reader.metadata().file_metadata().schema();
     let fields = schema.get_fields();
     let has = |name: &str| fields.iter().any(|field| field.name() == name && field.is_primitive());
+    let asked = if label.is_empty() { LABEL } else { label };
+    if fields.iter().any(|field| field.name() == asked && !field.is_primitive()) {
+        return Err(Error::invalid(format!(
+            "its column `{asked}` holds lists or groups, which are read from JSON lines alone: write it as those, or choose \
+             another column with `label`"
+        )));
+    }
     let columns = Columns::choose(has, label)?;
     let wanted = [Some(columns.key), columns.label, Some("offset"), Some("length")];
     let taken: Vec<_> = fields.iter().filter(|field| wanted.contains(&Some(field.name()))).cloned().collect();
     let shape = Type::group_type_builder(schema.name()).with_fields(taken).build().map_err(wrong)?;
     let mut rows = Rows::default();
+    columns.label.unwrap_or_default().clone_into(&mut rows.column);
     for row in reader.get_row_iter(Some(shape)).map_err(wrong)? {
         let row = row.map_err(wrong)?;
         let at = rows.len() + 1;
@@ -52,6 +60,9 @@ fn refused(row: usize, name: &str, field: &Field) -> Error {
 fn text(field: &Field) -> Option<String> {
     match field {
         Field::Str(text) => Some(text.clone()),
+        // Written with a fraction or an exponent, so that it is read as a float whatever its value.
+        Field::Float(float) => float.is_finite().then(|| format!("{float:?}")),
+        Field::Double(float) => float.is_finite().then(|| format!("{float:?}")),
         field => signed(field).map(|number| number.to_string()),
     }
 }
@@ -104,6 +115,34 @@ pub(super) fn sample() -> Vec<u8> {
     column.close().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
     column.typed::<ByteArrayType>().write_batch(&keys, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+/// A table with one column of labels of this type, written by `write`.
+#[cfg(test)]
+pub(super) fn labelled(
+    kind: &str,
+    write: impl FnOnce(&mut parquet::file::writer::SerializedColumnWriter<'_>),
+) -> Vec<u8> {
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    let schema = parse_message_type(&format!("message m {{ required binary key (UTF8); {kind} }}")).unwrap();
+    let mut bytes = Vec::new();
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), properties).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let keys: Vec<ByteArray> = ["a.bin", "b.bin"].map(ByteArray::from).to_vec();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&keys, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    write(&mut column);
     column.close().unwrap();
     group.close().unwrap();
     writer.close().unwrap();
