@@ -223,5 +223,11 @@ def policies() -> list[tuple[str, str]]:
 def main(arguments: Sequence[str]) -> int:
     """The command line; the process's exit code."""
 
+def before_fork() -> None:
+    """Copies what this process leases, for the child that this thread is about to fork."""
+
+def after_fork_in_parent() -> None:
+    """Ends what `before_fork` began."""
+
 def after_fork_in_child() -> None:
     """Closes this process's copies of its parent's connections."""

@@ -226,4 +226,8 @@ def _forget_after_fork() -> None:
     _slots = {}
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(
+    before=_core.before_fork,
+    after_in_parent=_core.after_fork_in_parent,
+    after_in_child=_forget_after_fork,
+)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 
 import hotset
 import pytest
+from hotset import _core
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files
 
@@ -77,3 +80,23 @@ def test_a_decoder_that_fails_names_the_sample(tmp_path: Path) -> None:
     dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), decode=lambda view: 1 // 0)
     with pytest.raises(hotset.InvalidError, match=r"sample 1 \(`000/000001\.bin`\).*ZeroDivisionError"):
         dataset[1]
+
+
+def test_no_python_code_runs_while_views_are_made(tmp_path: Path) -> None:
+    """A signal's handler runs where Python code does, and what it raised there was lost."""
+    dataset = hotset.Dataset(equal_files(tmp_path / "tree", 20, 100))
+    batch = dataset.source.batch(_core.Indices(range(20), 20))
+    ran: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            ran.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        views = batch.views()
+        last = batch[19]
+    finally:
+        sys.setprofile(None)
+    assert ran == []
+    assert (len(views), bytes(last)) == (20, content("000019.bin", 100))

@@ -2,7 +2,8 @@
 //!
 //! A `Window` shows a whole segment through the buffer protocol and holds the lease. One memoryview is made of it
 //! for each segment of a batch, and a sample's view is a slice of that: two small objects a sample, no copy, and
-//! the lease lives as long as any slice does.
+//! the lease lives as long as any slice does. No Python code runs here, so that no signal's handler does: asking whether
+//! an object is a sequence would run some, and take what a handler raises for a no.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -62,10 +63,12 @@ impl Batch {
         self.segments.get_or_try_init(py, || {
             let segment = |mapping: &Arc<Mapping>| {
                 let window = Window { mapping: Arc::clone(mapping), _lease: Arc::clone(&self.inner.lease) };
-                let view = PyMemoryView::from(Bound::new(py, window)?.as_any())?;
-                Ok(view.into_any().cast_into::<PySequence>()?.unbind())
+                let view = PyMemoryView::from(Bound::new(py, window)?.as_any())?.into_any();
+                // SAFETY: a memoryview can be sliced, which is all that is asked of it. To look whether it is a sequence
+                // would run Python code (see the module's head).
+                Ok(unsafe { view.cast_into_unchecked::<PySequence>() }.unbind())
             };
-            self.inner.mappings.iter().map(segment).collect()
+            self.inner.lease.mappings.iter().map(segment).collect()
         })
     }
 
@@ -75,7 +78,7 @@ impl Batch {
         segments: &[Py<PySequence>],
         position: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let entry = self.inner.entries[position];
+        let entry = self.inner.lease.entries[position];
         match segments.get(entry.mapping) {
             Some(segment) if entry.length > 0 => {
                 let begin = entry.offset as usize;
@@ -131,7 +134,7 @@ impl Batch {
             end += length as usize;
             (begin, length as usize)
         };
-        let places: Vec<_> = self.inner.entries.iter().map(|entry| entry.length).map(place).collect();
+        let places: Vec<_> = self.inner.lease.entries.iter().map(|entry| entry.length).map(place).collect();
         let room = buffer.len_bytes();
         if end > room {
             return Err(invalid(py, format!("`buffer` has `{room}` bytes, the batch has `{end}`")));

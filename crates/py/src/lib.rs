@@ -69,7 +69,20 @@ mod _core {
         py.detach(|| hotset_cli::run(arguments))
     }
 
-    /// Closes this process's copies of its parent's connections.
+    /// Copies what this process leases, for the child that this thread is about to fork.
+    #[pyfunction]
+    fn before_fork(py: Python<'_>) {
+        // Another thread may be between the two sides of a fork, and need the GIL to come out.
+        py.detach(hotset_wire::before_fork);
+    }
+
+    /// Ends what `before_fork` began.
+    #[pyfunction]
+    fn after_fork_in_parent() {
+        hotset_wire::after_fork_in_parent();
+    }
+
+    /// Closes this process's copies of its parent's connections; what the parent leases is a copy from here on.
     #[pyfunction]
     fn after_fork_in_child() {
         hotset_wire::after_fork_in_child();

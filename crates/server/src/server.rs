@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Config, Engine, machine_memory};
+use hotset_engine::{Config, Engine, available_memory, machine_memory};
 use hotset_wire::socket::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -69,6 +69,7 @@ impl Server {
             concurrency: options.concurrency.max(1),
             memory: options.memory,
             machine: machine_memory(),
+            available: available_memory,
             retries: options.retries,
             linger: options.linger,
             patience: options.patience,
@@ -158,9 +159,16 @@ impl Server {
             }
         };
         let own = rustix::process::geteuid().as_raw();
-        if connection.peer_uid().ok() != Some(own) {
-            tracing::warn!("a connection of another user was refused");
-            return;
+        match connection.peer() {
+            Ok(peer) if peer.user == own => {}
+            Ok(peer) => {
+                tracing::warn!(user = peer.user, "a connection of another user was refused");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection was refused whose user cannot be told");
+                return;
+            }
         }
         let host = Arc::clone(&self.host);
         host.sessions.fetch_add(1, Ordering::Relaxed);

@@ -21,6 +21,7 @@ use crate::answer;
 use crate::opening::Opening;
 use crate::server::Host;
 use crate::state::Peer;
+use crate::watch::{Guest, counts_as_we_do};
 
 /// How long a client has to say who it is, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -88,9 +89,9 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
         ));
         return refuse(connection, host, &error);
     }
-    if host.private && hello.main_pid != 0 {
-        host.watch.add(hello.main_pid);
-    }
+    // Held for its end: a private server stays while such a client does.
+    let _guest =
+        (host.private && hello.main_pid != 0).then(|| watched(connection, host, hello.main_pid)).flatten();
     let welcome = proto::Welcome {
         protocol: PROTOCOL,
         version: host.version.to_owned(),
@@ -124,6 +125,15 @@ fn converse(connection: &mut Connection, host: &Arc<Host>, session: SessionId) -
             Err(line) => return Err(line),
         }
     }
+}
+
+/// Watches a client's training process, or the client itself where that process has another number here.
+fn watched<'a>(connection: &Connection, host: &'a Host, main_pid: u32) -> Option<Guest<'a>> {
+    if connection.peer().is_ok_and(|peer| peer.process.is_some_and(counts_as_we_do)) {
+        host.watch.add(main_pid);
+        return None;
+    }
+    Some(host.watch.guest())
 }
 
 /// Answers one request, or says why not.

@@ -2,10 +2,13 @@
 //!
 //! A process is watched by pidfd: unlike a parent's death signal it does not follow a thread, and unlike a
 //! pipe it is not held open by forked workers. When the last is gone the server stays a moment, in case
-//! another process of the job is about to connect.
+//! another process of the job is about to connect. A client of another PID namespace, as in another container, names
+//! its training process by a number that means another process here, or none: it is a guest, and counts as long as it is
+//! connected.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,9 +22,31 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Watch {
     processes: Mutex<HashMap<u32, OwnedFd>>,
+    guests: AtomicUsize,
+}
+
+/// A client that counts while this lives.
+pub(crate) struct Guest<'a>(&'a Watch);
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.0.guests.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether a process is of our PID namespace, so that the numbers it tells are ours.
+pub(crate) fn counts_as_we_do(process: u32) -> bool {
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/pid")).ok();
+    namespace("self").is_some_and(|own| namespace(&process.to_string()) == Some(own))
 }
 
 impl Watch {
+    /// Lets a client count that cannot be watched.
+    pub(crate) fn guest(&self) -> Guest<'_> {
+        self.guests.fetch_add(1, Ordering::SeqCst);
+        Guest(self)
+    }
+
     /// Watches a process, if it still lives.
     pub(crate) fn add(&self, process: u32) {
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +74,7 @@ impl Watch {
             }
             !ended
         });
-        !processes.is_empty()
+        !processes.is_empty() || self.guests.load(Ordering::SeqCst) > 0
     }
 
     /// Whether the last process is gone for good. `alone` is the caller's memory of since when.
@@ -79,6 +104,16 @@ mod tests {
         assert!(alone.is_some());
         alone = Some(Instant::now() - GRACE);
         assert!(watch.over(&mut alone));
+    }
+
+    #[test]
+    fn a_guest_counts_until_it_leaves() {
+        let watch = Watch::default();
+        let guest = watch.guest();
+        assert!(watch.any_left());
+        drop(guest);
+        assert!(!watch.any_left());
+        assert!(counts_as_we_do(std::process::id()) && !counts_as_we_do(u32::MAX));
     }
 
     #[test]

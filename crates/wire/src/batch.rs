@@ -8,6 +8,7 @@ use hotset_core::{Error, Result};
 use crate::lease::Lease;
 use crate::mapping::Mapping;
 use crate::proto;
+use crate::turn::Shared;
 
 /// Segments by their numbers.
 pub(crate) type Segments = HashMap<u32, Arc<Mapping>>;
@@ -15,7 +16,7 @@ pub(crate) type Segments = HashMap<u32, Arc<Mapping>>;
 /// Where one sample lies. Checked: it is inside its mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Which of [`Batch::mappings`]; of no meaning for a sample of no bytes.
+    /// Which of [`Lease::mappings`]; of no meaning for a sample of no bytes.
     pub mapping: usize,
     /// The sample's first byte.
     pub offset: u64,
@@ -63,12 +64,8 @@ impl Labels {
 /// The samples of one request, in its order. They stay valid after the server and the client are gone.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Keeps the bytes; a clone for each thing that outlives the batch and still looks at them.
+    /// Keeps the bytes and says where they lie; a clone for each thing that outlives the batch and still looks at them.
     pub lease: Arc<Lease>,
-    /// The segments these samples lie in, each once.
-    pub mappings: Vec<Arc<Mapping>>,
-    /// One for each index asked for.
-    pub entries: Vec<Entry>,
     /// Empty when the dataset has no labels.
     pub labels: Labels,
     /// Begin and length of every part of every sample, in its bytes; 2^32 - 1 and 0 for one that a sample does not
@@ -85,7 +82,7 @@ impl Batch {
         answer: proto::Batch,
         asked: usize,
         segments: &Segments,
-        lease: Arc<Lease>,
+        shared: &Arc<Shared>,
     ) -> Result<Self> {
         let lengths = [answer.segment.len(), answer.offset.len(), answer.length.len()];
         if lengths != [asked; 3] {
@@ -118,26 +115,27 @@ impl Batch {
         check_parts(&answer.parts, &entries)?;
         let labels = Labels::new(answer.label_kind(), answer.label, answer.label_length, asked)?;
         let (parts, remark) = (answer.parts, answer.remark);
-        Ok(Self { lease, mappings, entries, labels, parts, remark })
+        let lease = Lease::new(answer.lease, shared, mappings, entries);
+        Ok(Self { lease, labels, parts, remark })
     }
 
     /// How many samples there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.lease.entries.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.lease.entries.is_empty()
     }
 
     /// The bytes of the sample at `position`.
     pub fn get(&self, position: usize) -> Option<&[u8]> {
-        let Entry { mapping, offset, length } = *self.entries.get(position)?;
+        let Entry { mapping, offset, length } = *self.lease.entries.get(position)?;
         if length == 0 {
             return Some(&[]);
         }
-        self.mappings.get(mapping)?.slice(offset, length).ok()
+        self.lease.mappings.get(mapping)?.slice(offset, length).ok()
     }
 }
 

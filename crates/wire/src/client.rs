@@ -23,7 +23,6 @@ use rustix::net::{
 use crate::PROTOCOL;
 use crate::batch::{Batch, Segments};
 use crate::frame;
-use crate::lease::Lease;
 use crate::mapping::Mapping;
 use crate::plan::Plan;
 use crate::proto::{self, Request, Response, response::Kind as Answer};
@@ -52,7 +51,7 @@ impl Client {
     pub fn connect(path: &Path, main_pid: u32, timeout: Duration, tick: Tick<'_>) -> Result<Self> {
         let deadline = Instant::now().checked_add(timeout);
         let connection = Connection::new(open(path, deadline, tick)?)?;
-        if connection.peer_uid()? != rustix::process::geteuid().as_raw() {
+        if connection.peer()?.user != rustix::process::geteuid().as_raw() {
             return Err(Error::invalid(format!(
                 "the server at `{}` belongs to another user: name one of your own",
                 path.display()
@@ -151,8 +150,7 @@ impl Client {
         self.call("get_batch", request, wait, tick, &mut |_| Ok(()), |answer, _, segments| match answer {
             Answer::Batch(mut answer) => {
                 let dropped = std::mem::take(&mut answer.dropped);
-                let lease = Lease::new(answer.lease, &self.shared);
-                let batch = Batch::new(answer, asked, segments, lease);
+                let batch = Batch::new(answer, asked, segments, &self.shared);
                 for segment in dropped {
                     segments.remove(&segment);
                 }

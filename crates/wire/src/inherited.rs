@@ -37,9 +37,8 @@ impl Drop for Place {
     }
 }
 
-/// Closes this process's copies of its parent's connections. To be called in a child directly after a fork; does
-/// nothing to connections of the process itself.
-pub fn after_fork_in_child() {
+/// Closes this process's copies of its parent's connections; nothing happens to connections of the process itself.
+pub(crate) fn close_sockets() {
     let own = u64::from(process::id());
     for place in &SOCKETS {
         let entry = place.load(Ordering::SeqCst);

@@ -3,10 +3,13 @@
 //! It ends when the last clone of its `Arc` is dropped: the server hears of it at once if that needs no waiting,
 //! else before the next call. Its connection stays open until then, even when the client is closed or gone,
 //! because the server takes a closed connection for the end of all its leases. In a forked child nothing
-//! happens: the lease is the parent's.
+//! happens: the lease is the parent's, and the child has copies ([`crate::before_fork`]).
 
 use std::sync::Arc;
 
+use crate::batch::Entry;
+use crate::forked;
+use crate::mapping::Mapping;
 use crate::turn::Shared;
 
 /// Held by everything that can still look at a batch's bytes.
@@ -14,12 +17,23 @@ use crate::turn::Shared;
 pub struct Lease {
     id: u64,
     shared: Arc<Shared>,
+    /// The segments its samples lie in, each once.
+    pub mappings: Vec<Arc<Mapping>>,
+    /// Where its samples lie, one for each index asked for.
+    pub entries: Vec<Entry>,
 }
 
 impl Lease {
-    pub(crate) fn new(id: u64, shared: &Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u64,
+        shared: &Arc<Shared>,
+        mappings: Vec<Arc<Mapping>>,
+        entries: Vec<Entry>,
+    ) -> Arc<Self> {
         shared.leased();
-        Arc::new(Self { id, shared: Arc::clone(shared) })
+        let lease = Arc::new(Self { id, shared: Arc::clone(shared), mappings, entries });
+        forked::register(&lease);
+        lease
     }
 
     /// Its number at the server.

@@ -2,16 +2,19 @@
 //!
 //! [`proto`] holds the messages of `proto/hotset.proto`; [`frame`] puts them between lengths; [`socket`] sends
 //! and receives frames with their descriptors, on both sides; [`client`] is what a trainer calls, and
-//! [`mapping`], [`batch`] and [`plan`] are the memory it gets to see. `inherited` closes sockets after a fork.
+//! [`mapping`], [`batch`] and [`plan`] are the memory it gets to see. `inherited` closes sockets after a fork,
+//! and `forked` gives the child copies of what its parent leases.
 //!
 //! Nothing here starts a thread, so a process that uses it can fork at any time.
 
 pub mod batch;
 pub mod client;
+mod forked;
 pub mod frame;
 mod inherited;
 pub mod lease;
 pub mod mapping;
+pub mod peer;
 pub mod plan;
 pub mod proto;
 pub mod socket;
@@ -20,9 +23,10 @@ mod turn;
 
 pub use batch::{Batch, Labels};
 pub use client::Client;
-pub use inherited::after_fork_in_child;
+pub use forked::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use lease::Lease;
 pub use mapping::Mapping;
+pub use peer::Peer;
 pub use plan::Plan;
 pub use socket::{Connection, Tick};
 

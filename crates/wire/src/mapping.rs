@@ -8,8 +8,9 @@ use std::os::fd::AsFd;
 use std::slice;
 
 use hotset_core::{Error, Result};
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::mm::{MremapFlags, mremap_fixed};
 
 /// Shared memory of the server, read-only here; unmapped with its last user.
 #[derive(Debug)]
@@ -58,6 +59,23 @@ impl Mapping {
     /// Where the bytes begin; dangling if there are none.
     pub fn as_ptr(&self) -> *const u8 {
         self.map.as_ref().map_or(std::ptr::dangling(), |map| map.as_ptr())
+    }
+
+    /// Puts a copy as long as this map in its place, at the same address, in a process that has just been forked. The
+    /// process ends if the system does not let it: what it would see later could be anything.
+    pub(crate) fn replace(&self, copy: MmapMut) {
+        debug_assert_eq!(copy.len(), self.len());
+        let (from, length) = (copy.as_ptr().cast_mut().cast(), copy.len());
+        // Its address is given up here: the map is this one's now, and is unmapped with it.
+        std::mem::forget(copy);
+        // SAFETY: both are whole maps of `length` bytes that belong to us, and no other thread exists in this process.
+        // References into this map are to leased bytes, which are the same in the copy.
+        let moved = unsafe {
+            mremap_fixed(from, length, length, MremapFlags::MAYMOVE, self.as_ptr().cast_mut().cast())
+        };
+        if moved.is_err() {
+            std::process::abort();
+        }
     }
 
     /// `length` bytes at `offset`. The caller holds the lease of these bytes, or they never change.

@@ -24,6 +24,7 @@ use rustix::net::{
 };
 
 use crate::frame::{self, HEAD, Incoming, KEPT};
+use crate::peer::Peer;
 
 /// The longest a wait goes without a tick.
 pub const SLICE: Duration = Duration::from_millis(200);
@@ -110,9 +111,10 @@ impl Connection {
         })
     }
 
-    /// The user the other end belongs to.
-    pub fn peer_uid(&self) -> Result<u32, Error> {
-        Ok(sockopt::socket_peercred(&self.stream)?.uid.as_raw())
+    /// Who is at the other end.
+    pub fn peer(&self) -> Result<Peer, Error> {
+        Peer::of(self.stream.as_fd())
+            .map_err(|error| Error::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
     /// The process that opened the other end, as it is numbered here, if it is.

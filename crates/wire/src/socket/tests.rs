@@ -249,7 +249,9 @@ fn a_message_queued_before_one_with_descriptors_does_not_take_them() {
 fn a_closed_peer_is_seen_without_waiting() {
     let (mut one, other) = pair();
     assert!(!one.hung_up());
-    assert_eq!(one.peer_uid().unwrap(), rustix::process::getuid().as_raw());
+    let peer = one.peer().unwrap();
+    assert_eq!(peer.user, rustix::process::getuid().as_raw());
+    assert_eq!(peer.process, Some(std::process::id()));
     drop(other);
     assert!(one.hung_up());
     assert!(matches!(one.try_send(&progress(1)), Err(Error::HungUp)));

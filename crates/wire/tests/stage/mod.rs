@@ -37,6 +37,11 @@ impl Actor {
         self.connection.receive::<Request>(deadline, &mut idle()).unwrap()?.kind
     }
 
+    /// Whether the client has closed; never waits.
+    pub fn hung_up(&self) -> bool {
+        self.connection.hung_up()
+    }
+
     /// Answers.
     pub fn say(&mut self, message: impl Into<Response>) {
         self.say_with(message, &[]);
