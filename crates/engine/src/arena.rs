@@ -142,6 +142,11 @@ impl Arena {
         self.total + self.spills.values().sum::<u64>()
     }
 
+    /// The bytes that segments may take together.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     pub(crate) fn occupied(&self) -> u64 {
         self.occupied
     }

@@ -14,6 +14,8 @@ pub struct Config {
     pub memory: Option<u64>,
     /// The bytes that this machine, or the control group we run in, has.
     pub machine: u64,
+    /// The bytes of it that can still be had, asked when a job is opened.
+    pub available: fn() -> u64,
     /// Retries after a transient read error.
     pub retries: u32,
     /// How long a job whose last reader has gone is kept.

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) planned: Condvar,
     pub(crate) stopping: AtomicBool,
     pub(crate) retries: u32,
+    /// The bytes of memory that can still be had; looks into files.
+    pub(crate) available: fn() -> u64,
 }
 
 impl Shared {
@@ -53,7 +55,7 @@ pub struct Engine {
 impl Engine {
     /// An engine without jobs; memory and threads come when they are needed.
     pub fn new(config: Config) -> Self {
-        let retries = config.retries;
+        let (retries, available) = (config.retries, config.available);
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(State::new(config)),
@@ -62,6 +64,7 @@ impl Engine {
                 planned: Condvar::new(),
                 stopping: AtomicBool::new(false),
                 retries,
+                available,
             }),
         }
     }
@@ -186,6 +189,14 @@ impl Engine {
                 Gathered::Held(items, missing) => return Ok((state, items, missing)),
                 Gathered::NoRoom => {}
             }
+            if state.cornered(session.0, wanted) {
+                return Err(Error::unavailable(format!(
+                    "no memory for a batch of {} samples, and waiting would bring none: this reader keeps views of {} \
+                     earlier batches; drop them, or raise `cache`",
+                    wanted.samples.len(),
+                    state.sessions.get(&session.0).map_or(0, |book| book.leases.len()),
+                )));
+            }
             if began.elapsed() >= wait {
                 return Err(Error::unavailable(format!(
                     "no memory for a batch of {} samples after {:.0} s: this reader still keeps views of an \
@@ -197,11 +208,11 @@ impl Engine {
             if !alive() {
                 return Err(gone());
             }
-            state.cramped += 1;
+            state.cramped.insert(session.0);
             let (back, _) =
                 self.shared.room.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             state = back;
-            state.cramped -= 1;
+            state.cramped.remove(&session.0);
             // The epoch may have changed meanwhile.
             while state.catch_up(wanted)? {}
         }
@@ -284,7 +295,7 @@ impl Engine {
     pub fn release(&self, session: SessionId, leases: &[u64]) {
         let mut state = self.shared.lock();
         state.release(session.0, leases);
-        if state.cramped > 0 {
+        if !state.cramped.is_empty() {
             self.shared.room.notify_all();
         }
         let jobs: Vec<u64> = state.jobs.keys().copied().collect();

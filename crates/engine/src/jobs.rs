@@ -58,7 +58,10 @@ impl Engine {
             if let Some(grant) = state.join(session, request)? {
                 return Ok(grant);
             }
-            let terms = state.terms(request)?;
+            drop(state);
+            let available = (self.shared.available)();
+            let state = self.shared.lock();
+            let terms = state.terms(request, available)?;
             drop(state);
             // Takes as long as the dataset is large, so nobody who is served waits for it.
             let ready = Ready::new(request, place, snapshot, &terms)?;
@@ -67,7 +70,7 @@ impl Engine {
                 return Ok(grant);
             }
             // Another job may have been opened or ended meanwhile, and left other memory.
-            if state.terms(request)?.same_as(&terms) {
+            if state.terms(request, available)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready);
                 packer::begin(&self.shared, &state, serial, unfinished);
@@ -138,12 +141,12 @@ impl State {
         Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
     }
 
-    /// What a job that asks for this would get now.
-    fn terms(&self, request: &JobRequest) -> Result<Terms> {
+    /// What a job that asks for this would get now, when so many bytes of memory can be had.
+    fn terms(&self, request: &JobRequest, available: u64) -> Result<Terms> {
         let dataset = self.dataset(&request.dataset)?;
         let book = &self.datasets[dataset as usize];
         let asked = request.cache.of(book.catalog.bytes());
-        let granted = self.grant_memory(asked, book.catalog.bytes())?;
+        let granted = self.grant_memory(asked, book.catalog.bytes(), available)?;
         let wanted = asked.min(book.catalog.bytes());
         let memory = self.config.memory.filter(|_| granted < wanted);
         let less = memory.map(|memory| less_memory(granted, wanted, memory, self.capacity()));
@@ -210,7 +213,7 @@ impl State {
     }
 
     /// How many bytes a job gets that asks for `asked` of a dataset of `whole` bytes.
-    fn grant_memory(&self, asked: u64, whole: u64) -> Result<u64> {
+    fn grant_memory(&self, asked: u64, whole: u64, available: u64) -> Result<u64> {
         let wanted = asked.min(whole);
         let taken = self.capacity();
         let machine = self.config.machine;
@@ -223,6 +226,19 @@ impl State {
                 human(machine),
                 human(taken),
                 human(((machine.saturating_sub(least)) / 8 * 7).saturating_sub(taken))
+            )));
+        }
+        // What the arena has already is no more to be had.
+        let (has, more) = (self.arena.total(), taken + wanted + reserve(taken + wanted));
+        if more.saturating_sub(has) > available && self.config.memory.is_none() {
+            let most = (available + has).saturating_sub(reserve(0)) / 8 * 7;
+            return Err(Error::invalid(format!(
+                "`cache` asks for {} but of the {} of this machine (or its control group) only {} are free: ask for at \
+                 most {}, or end what takes the rest",
+                human(wanted),
+                human(machine),
+                human(available),
+                human(most.saturating_sub(taken))
             )));
         }
         let left = self.config.memory.map_or(u64::MAX, |memory| memory.saturating_sub(taken));

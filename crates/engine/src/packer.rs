@@ -110,7 +110,7 @@ impl Packer {
                 // From here on the view is not looked at: its lease ends, and whoever waits for room may have it.
                 let mut state = self.shared.lock();
                 state.passed(object);
-                if state.cramped > 0 {
+                if !state.cramped.is_empty() {
                     self.shared.room.notify_all();
                 }
                 drop(state);

@@ -98,8 +98,8 @@ pub(crate) struct State {
     /// Bytes of objects that a policy keeps.
     kept: u64,
     pub(crate) serial: u64,
-    /// Readers that wait for memory.
-    pub(crate) cramped: usize,
+    /// Sessions that wait for memory.
+    pub(crate) cramped: HashSet<u64>,
     /// The most reported values that were applied in one hold of a lock.
     pub(crate) most_applied: u64,
     pub(crate) stopping: bool,
@@ -132,7 +132,7 @@ impl State {
             reading: 0,
             kept: 0,
             serial: 0,
-            cramped: 0,
+            cramped: HashSet::new(),
             most_applied: 0,
             stopping: false,
         }

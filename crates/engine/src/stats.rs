@@ -27,6 +27,8 @@ pub struct EngineStats {
     pub passing: u64,
     /// Batches that readers hold.
     pub leases: u64,
+    /// Batches that wait for their bytes.
+    pub waiting: u64,
     /// Clients that have read.
     pub readers: u64,
     /// Reads in flight.
@@ -108,6 +110,7 @@ impl Engine {
             occupied: state.arena.occupied(),
             passing: state.passing(),
             leases: state.leases.len() as u64,
+            waiting: state.waiters.len() as u64,
             readers: state.sessions.values().filter(|session| session.reads).count() as u64,
             reads_in_flight: state.reading as u64,
             concurrency: state.config.concurrency as u64,

@@ -62,6 +62,7 @@ fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
         concurrency: 1,
         memory: None,
         machine: 128 << 20,
+        available: || 128 << 20,
         retries: 0,
         linger: std::time::Duration::ZERO,
         patience: std::time::Duration::from_secs(10),
@@ -70,6 +71,16 @@ fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
     let reader = Reader::new(&engine, &opened);
     let error = engine.open_job(reader.session, request(&opened, "100%", "lru"), None).unwrap_err();
     assert!(error.kind == Kind::Invalid && error.message.contains("`cache`"), "{error}");
+    // Of the machine's memory, what others take cannot be had: 20 MiB and their reserve fit in 90, 40 MiB do not.
+    let busy = Engine::new(Config { machine: 1 << 30, available: || 90 << 20, ..config.clone() });
+    let reader = Reader::new(&busy, &opened);
+    let error = busy.open_job(reader.session, request(&opened, "40%", "lru"), None).unwrap_err();
+    assert!(error.kind == Kind::Invalid && error.message.contains("only 90"), "{error}");
+    assert!(error.message.contains("at most 22"), "{error}");
+    assert_eq!(
+        busy.open_job(reader.session, request(&opened, "20%", "lru"), None).unwrap().granted,
+        20 << 20
+    );
     let bounded = Engine::new(Config { memory: Some(30 << 20), ..config });
     let reader = Reader::new(&bounded, &opened);
     let grant = bounded.open_job(reader.session, request(&opened, "100%", "lru"), None).unwrap();

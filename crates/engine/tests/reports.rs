@@ -239,19 +239,27 @@ fn a_training_that_starts_over_is_heard_though_it_reports_earlier_epochs() {
 #[test]
 fn samples_told_twice_before_an_epoch_are_known_by_what_was_told_last() {
     let (opened, _) = dataset(&sizes());
-    let engine = engine();
-    let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, asked(&opened, "realtime"), None).unwrap();
-    let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
-    train(&engine, &mut reader, &plan, 0, |position| position as f32);
-    let once = reevaluate(&engine, 1, (0, 1), 7.0);
-    assert_eq!(once, SAMPLES);
-    reevaluate(&engine, 1, (0, 1), 3.0);
-    let plan = engine.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
-    let mut ids = plan.ids().to_vec();
-    ids.sort_unstable();
-    ids.dedup();
-    assert_eq!(ids.len(), plan.len(), "nobody is served twice");
+    let planned = |told: &[fn(Id) -> f32]| {
+        let engine = engine();
+        let mut reader = Reader::new(&engine, &opened);
+        engine.open_job(reader.session, asked(&opened, "realtime"), None).unwrap();
+        let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
+        train(&engine, &mut reader, &plan, 0, |position| position as f32);
+        for loss in told {
+            let ids = engine.reevaluation("job", 1, (0, 1)).unwrap();
+            assert_eq!(ids.len(), SAMPLES);
+            let losses: Vec<f32> = ids.iter().map(|&id| loss(id)).collect();
+            engine.reevaluated("job", 1, 0, (&ids, &losses), true).unwrap();
+        }
+        engine.begin_epoch("job", 1, (0, 1), 0, false).unwrap().ids().to_vec()
+    };
+    let (rising, falling): (fn(Id) -> f32, fn(Id) -> f32) =
+        (|id| id as f32, |id| (SAMPLES as Id - id) as f32);
+    let last = planned(&[falling]);
+    assert_eq!(planned(&[rising, falling]), last);
+    assert_ne!(planned(&[falling, rising]), last, "what was told changes the plan");
+    let distinct: std::collections::HashSet<Id> = last.iter().copied().collect();
+    assert_eq!(distinct.len(), last.len(), "nobody is served twice");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch};
+use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch, within};
 use hotset_core::{Index, Kind};
 
 fn epochs(policy: &str, prefetch: bool, readers: usize) -> Vec<(u64, u64, u64)> {
@@ -145,10 +145,10 @@ fn one_sample_is_read_once_however_many_want_it() {
                 })
             })
             .collect();
-        while engine.stats().reads_in_flight == 0 {
+        while engine.stats().waiting < 6 {
             std::thread::yield_now();
         }
-        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(engine.stats().reads_in_flight, 1);
         store.let_go();
         waiting.into_iter().for_each(|thread| thread.join().unwrap());
     });
@@ -246,14 +246,49 @@ fn a_batch_larger_than_the_arena_is_answered_from_memory_of_its_own() {
     engine.open_job(reader.session, request(&opened, "1MiB", "lru"), None).unwrap();
     let indices = epoch_indices(&engine, 0);
     let held = reader.get(&indices[..150]).unwrap();
-    let wait = Duration::from_millis(50);
-    let second = engine.get_batch(reader.session, "job", 0, &indices[150..], wait, &mut || true);
+    // It could wait for ever: its own views are in the way, so it hears so at once.
+    let wait = Duration::from_secs(u64::MAX / 4);
+    let second = within("waiting for one's own views", || {
+        engine.get_batch(reader.session, "job", 0, &indices[150..], wait, &mut || true)
+    });
     let second = second.unwrap_err();
     assert!(second.kind == Kind::Unavailable && second.message.contains("`cache`"), "{second}");
+    assert!(second.message.contains("views of 1 earlier"), "{second}");
     reader.release(held);
     let held = reader.get(&indices[150..]).unwrap();
     reader.release(held);
     let counters = &engine.job_stats(None)[0].epochs[0].1;
     assert_eq!((counters.spilled, counters.served()), (2, 300));
     assert!(engine.stats().arena <= (1 << 20) + (64 << 20), "what was spilled is gone");
+}
+
+#[test]
+fn readers_that_keep_all_they_get_hear_of_it_while_others_read_on() {
+    let (opened, _) = dataset(&[1 << 20; 300]);
+    let engine = engine();
+    let mut other = Reader::new(&engine, &opened);
+    engine.open_job(other.session, request(&opened, "1MiB", "lru"), None).unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let held = other.get(&indices[..1]).unwrap();
+    other.release(held);
+    let hoarder = Reader::new(&engine, &opened);
+    let mut kept = Vec::new();
+    let wait = Duration::from_secs(u64::MAX / 4);
+    let refused = within("a reader that keeps everything", || {
+        for batch in indices[1..].chunks(40) {
+            match engine.get_batch(hoarder.session, "job", 0, batch, wait, &mut || true) {
+                Ok(grant) => kept.push(grant.lease),
+                Err(error) => return error,
+            }
+        }
+        panic!("all of it fitted");
+    });
+    assert!(refused.message.contains(&format!("views of {} earlier", kept.len())), "{refused}");
+    // One that takes what is left and lets go of it is served all the same.
+    let rest = &indices[1 + 40 * kept.len()..][..8];
+    let held = other.get(rest).unwrap();
+    other.release(held);
+    engine.release(hoarder.session, &kept);
+    let grant = hoarder.ask(&indices[200..220]).unwrap();
+    engine.release(hoarder.session, &[grant.lease]);
 }

@@ -162,6 +162,7 @@ pub fn config() -> Config {
         concurrency: 8,
         memory: None,
         machine: 8 << 30,
+        available: || 8 << 30,
         retries: 5,
         linger: Duration::ZERO,
         patience: Duration::from_secs(10),

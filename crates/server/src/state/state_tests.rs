@@ -52,6 +52,7 @@ impl Bench {
             concurrency: 1,
             memory: None,
             machine: 1 << 30,
+            available: || 1 << 30,
             retries: 0,
             linger: Duration::ZERO,
             patience: Duration::from_secs(1),
