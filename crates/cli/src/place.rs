@@ -36,7 +36,8 @@ fn cache() -> Option<PathBuf> {
     set("HOTSET_CACHE_DIR").or_else(|| set("XDG_CACHE_HOME").or_else(home).map(|at| at.join("hotset")))
 }
 
-/// Makes the directory of a socket, for this user alone; refuses one that another user could have made.
+/// Makes the directory of a socket, for this user alone; refuses one that another user could have made, or could look
+/// into, as trainings do.
 pub(crate) fn prepare(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let failed = |error: std::io::Error| {
@@ -46,15 +47,21 @@ pub(crate) fn prepare(directory: &Path) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let metadata = fs::metadata(directory).map_err(failed)?;
-    let own = rustix::process::geteuid().as_raw();
-    if metadata.uid() != own || metadata.mode() & 0o022 != 0 {
-        return Err(Error::invalid(format!(
-            "`{shown}` can be written by another user: give it to yourself alone (`chmod 700`), or set \
-             `HOTSET_RUNTIME_DIR` to a directory of your own"
-        )));
-    }
-    Ok(())
+    // Not what a link leads to: whoever owns the link can have it lead elsewhere.
+    let metadata = fs::symlink_metadata(directory).map_err(failed)?;
+    let mode = metadata.mode() & 0o777;
+    let wrong = if !metadata.is_dir() {
+        "is not a directory".to_owned()
+    } else if metadata.uid() != rustix::process::geteuid().as_raw() {
+        "belongs to another user".to_owned()
+    } else if mode & 0o077 != 0 {
+        format!("can be reached by other users (mode {mode:o}; `chmod 700` it)")
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!(
+        "the runtime directory `{shown}` {wrong}; set HOTSET_RUNTIME_DIR to a directory of your own"
+    )))
 }
 
 #[cfg(test)]
@@ -64,12 +71,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_others_can_write_is_refused() {
+    fn a_directory_that_others_can_reach_and_a_link_to_one_are_refused() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("run");
         prepare(&directory).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(prepare(&directory).unwrap_err().message.contains("HOTSET_RUNTIME_DIR"));
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        assert!(prepare(&link).unwrap_err().message.contains("is not a directory"));
+        for mode in [0o777, 0o755, 0o710] {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = prepare(&directory).unwrap_err().message;
+            assert!(refused.contains("HOTSET_RUNTIME_DIR") && refused.contains("chmod 700"), "{refused}");
+        }
     }
 }

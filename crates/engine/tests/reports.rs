@@ -253,8 +253,8 @@ fn samples_told_twice_before_an_epoch_are_known_by_what_was_told_last() {
         }
         engine.begin_epoch("job", 1, (0, 1), 0, false).unwrap().ids().to_vec()
     };
-    let (rising, falling): (fn(Id) -> f32, fn(Id) -> f32) =
-        (|id| id as f32, |id| (SAMPLES as Id - id) as f32);
+    let rising: fn(Id) -> f32 = |id| id as f32;
+    let falling: fn(Id) -> f32 = |id| (SAMPLES as Id - id) as f32;
     let last = planned(&[falling]);
     assert_eq!(planned(&[rising, falling]), last);
     assert_ne!(planned(&[falling, rising]), last, "what was told changes the plan");

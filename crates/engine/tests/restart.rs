@@ -16,7 +16,7 @@ const EPOCHS: u64 = 5;
 const BATCH: usize = 32;
 
 /// Of each epoch: a hash of the ids it served, what needed no read of its own with refills counted in, the other
-/// reads; where samples are repeated, all servings and the bytes kept at its end.
+/// reads.
 type Run = Vec<(u64, u64, u64)>;
 
 /// What a training asks for.
@@ -133,11 +133,9 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
         let mut distinct = plan.ids().to_vec();
         distinct.sort_unstable();
         distinct.dedup();
-        // Which of a sample's slots were served before the restart cannot be told: the others are counted for them. Whom
-        // the policy keeps then is the same all the same; read ahead, it may have gone on into the next epoch.
+        // Which of a sample's slots were served before the restart cannot be told: the others are counted for them.
         let repeats = distinct.len() < plan.len();
-        let kept = if case.prefetch { 0 } else { engine.job_stats(None)[0].resident_bytes };
-        run.push(if repeats { (hash, cheap + reads, kept) } else { (hash, cheap, reads) });
+        run.push(if repeats { (hash, cheap + reads, 0) } else { (hash, cheap, reads) });
     }
     run
 }

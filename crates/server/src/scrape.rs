@@ -1,61 +1,153 @@
 //! The loopback port that metrics are scraped from.
 //!
-//! One thread answers one small HTTP request at a time: there is one page, and its readers come every few
-//! seconds. Whoever is slow to ask or to read is dropped, so that nobody holds the thread.
+//! There is one page. One thread gives it to all its readers and waits for none of them: requests are read as they
+//! arrive, answers written as they are taken. A reader has [`PATIENCE`] for all of it, however busy it is, and at
+//! most [`MOST`] are there at a time: one more takes the place of the oldest. So neither who is slow nor who comes in
+//! numbers keeps the page from others.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::metrics;
 use crate::server::Host;
 use crate::session;
 
-/// How long a client has for its request, and to take the answer.
+/// How long a reader has to ask and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The most readers at a time.
+const MOST: usize = 32;
 /// The longest request that is read.
-const LONGEST: u64 = 8 << 10;
+const LONGEST: usize = 8 << 10;
+/// How often the thread looks whether the server is still there.
+const TICK: Duration = Duration::from_millis(250);
 
 /// Listens on a loopback port; 0 chooses a free one. Returns the port.
 pub(crate) fn start(port: u16, host: &Arc<Host>) -> Result<u16> {
-    let failed = |error: std::io::Error| {
+    let failed = |error: io::Error| {
         Error::invalid(format!(
             "cannot listen on loopback port {port}: {error}; choose another `metrics` port"
         ))
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?.port();
-    // A weak handle: a thread that waits for a client must not keep the server from ending.
+    // A weak handle: a thread that waits for a reader must not keep the server from ending.
     let host = Arc::downgrade(host);
     let run = move || {
-        for stream in listener.incoming() {
-            let Some(host) = host.upgrade() else { break };
-            if let Err(error) = stream.and_then(|stream| answer(&stream, &host)) {
-                tracing::debug!(%error, "a request for metrics failed");
-            }
-        }
+        serve(
+            &listener,
+            || host.strong_count() > 0,
+            || host.upgrade().map(|host| metrics::render(&session::stats(&host, ""))).unwrap_or_default(),
+        );
     };
     std::thread::Builder::new().name("hotset-metrics".into()).spawn(run).map_err(failed)?;
     Ok(bound)
 }
 
-fn answer(mut stream: &TcpStream, host: &Arc<Host>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(stream.take(LONGEST));
-    let mut asked = String::new();
-    reader.read_line(&mut asked)?;
-    // The rest of the head says nothing that changes the answer, but must be read before the end.
-    let mut line = String::new();
-    while reader.read_line(&mut line)? > 2 {
-        line.clear();
+/// Gives `page` to whoever asks, while the server is `alive`.
+fn serve(listener: &TcpListener, alive: impl Fn() -> bool, page: impl Fn() -> String) {
+    let mut readers: VecDeque<Reader> = VecDeque::new();
+    while alive() {
+        wait(listener, &readers);
+        if let Err(error) = accept(listener, &mut readers) {
+            // Out of descriptors, most likely; those who are here go on.
+            tracing::debug!(%error, "cannot accept a reader of metrics");
+            std::thread::sleep(TICK);
+        }
+        let now = Instant::now();
+        readers.retain_mut(|reader| !reader.step(&page).unwrap_or(true) && !reader.overdue(now));
     }
-    let mut words = asked.split_whitespace();
+}
+
+/// Waits until somebody comes, asks or takes, but not for long.
+fn wait(listener: &TcpListener, readers: &VecDeque<Reader>) {
+    let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
+    asked.extend(readers.iter().map(|reader| {
+        PollFd::new(&reader.stream, if reader.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT })
+    }));
+    let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+    // Interrupted or not, what follows finds out what there is to do.
+    let _ = poll(&mut asked, Some(&tick));
+}
+
+/// Lets in all who have come.
+fn accept(listener: &TcpListener, readers: &mut VecDeque<Reader>) -> io::Result<()> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                if readers.len() == MOST {
+                    readers.pop_front();
+                }
+                readers.push_back(Reader::new(stream, Instant::now()));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Somebody who asks for the page.
+struct Reader {
+    stream: TcpStream,
+    since: Instant,
+    asked: Vec<u8>,
+    /// Empty until all was asked.
+    answer: Vec<u8>,
+    written: usize,
+}
+
+impl Reader {
+    fn new(stream: TcpStream, since: Instant) -> Self {
+        Self { stream, since, asked: Vec::new(), answer: Vec::new(), written: 0 }
+    }
+
+    fn overdue(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= PATIENCE
+    }
+
+    /// Goes on as far as that needs no waiting; whether it is done with.
+    fn step(&mut self, page: &impl Fn() -> String) -> io::Result<bool> {
+        match self.go_on(page) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    fn go_on(&mut self, page: &impl Fn() -> String) -> io::Result<()> {
+        let mut piece = [0; 1024];
+        while self.answer.is_empty() {
+            let count = self.stream.read(&mut piece)?;
+            self.asked.extend(&piece[..count]);
+            if count == 0 || whole(&self.asked) {
+                self.answer = answer(&self.asked, page);
+            } else if self.asked.len() > LONGEST {
+                return Ok(());
+            }
+        }
+        while self.written < self.answer.len() {
+            self.written += self.stream.write(&self.answer[self.written..])?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request's head has come to its end.
+fn whole(asked: &[u8]) -> bool {
+    [b"\r\n\r\n".as_slice(), b"\n\n"].iter().any(|end| asked.windows(end.len()).any(|part| part == *end))
+}
+
+fn answer(asked: &[u8], page: &impl Fn() -> String) -> Vec<u8> {
+    let asked = String::from_utf8_lossy(asked);
+    let mut words = asked.lines().next().unwrap_or_default().split_whitespace();
     let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", metrics::render(&session::stats(host, ""))),
+        (Some("GET"), Some("/metrics")) => ("200 OK", page()),
         (Some("GET"), _) => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
     };
@@ -64,6 +156,85 @@ fn answer(mut stream: &TcpStream, host: &Arc<Host>) -> std::io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n"
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A page that is served until `work` is done.
+    fn served(work: impl FnOnce(SocketAddr)) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let alive = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&listener, || alive.load(Ordering::SeqCst), || "page".repeat(1 << 20)));
+            work(address);
+            alive.store(false, Ordering::SeqCst);
+        });
+    }
+
+    fn scraped(address: SocketAddr) -> usize {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200 OK"));
+        said.split_once("\r\n\r\n").unwrap().1.len()
+    }
+
+    #[test]
+    fn who_asks_slowly_or_not_at_all_keeps_the_page_from_nobody() {
+        served(|address| {
+            let mut slow = TcpStream::connect(address).unwrap();
+            for byte in b"GET" {
+                slow.write_all(&[*byte]).unwrap();
+                assert_eq!(scraped(address), 4 << 20);
+            }
+        });
+    }
+
+    #[test]
+    fn one_more_than_fit_takes_the_place_of_the_oldest() {
+        served(|address| {
+            let mut first = TcpStream::connect(address).unwrap();
+            let silent: Vec<_> = (0..MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
+            assert_eq!(scraped(address), 4 << 20);
+            assert_eq!(first.read(&mut [0]).unwrap(), 0, "it was hung up on");
+            drop(silent);
+        });
+    }
+
+    #[test]
+    fn a_byte_now_and_then_wins_no_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let came = Instant::now();
+        let mut reader = Reader::new(stream, came);
+        slow.write_all(b"G").unwrap();
+        reader.stream.set_nonblocking(true).unwrap();
+        assert!(!reader.step(&String::new).unwrap());
+        assert!(!reader.overdue(came + PATIENCE - Duration::from_millis(1)));
+        assert!(reader.overdue(came + PATIENCE));
+    }
+
+    #[test]
+    fn other_questions_are_answered_too() {
+        let page = || "page".to_owned();
+        for (asked, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("", "405"),
+            ("GET /metrics\n", "200"),
+        ] {
+            let said = String::from_utf8(answer(asked.as_bytes(), &page)).unwrap();
+            assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{asked}: {said}");
+        }
+    }
 }

@@ -25,6 +25,7 @@ pub mod package;
 mod patience;
 mod place;
 mod reach;
+pub mod regular;
 mod remote;
 mod runtime;
 mod shards;

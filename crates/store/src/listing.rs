@@ -27,6 +27,7 @@ use hotset_core::Result;
 use crate::catalog::{Catalog, hex};
 use crate::directory::Stamp;
 use crate::listing::format::Unusable;
+use crate::regular;
 use crate::store::Look;
 
 /// The coarsest clock a file system in use keeps (FAT, some network file systems).
@@ -100,7 +101,7 @@ impl Slot {
 
     /// The listing kept here, if it is whole and still `holds`.
     pub(crate) fn load(&self, holds: impl FnOnce(&Listing) -> bool) -> Option<Catalog> {
-        let read = fs::read(&self.file).map_err(Unusable::from);
+        let read = regular::read(&self.file).map_err(Unusable::from);
         match read.and_then(|bytes| self.decode(&bytes)) {
             Ok(listing) => holds(&listing).then_some(listing.catalog),
             Err(Unusable::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => None,

@@ -9,7 +9,7 @@
 //! The three functions are called by the thread that forks: before it, and after it on either side.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -94,15 +94,17 @@ pub fn after_fork_in_child() {
 fn copied(lease: &Lease, copies: &mut BTreeMap<usize, Copy>) -> bool {
     for entry in lease.entries.iter().filter(|entry| entry.length > 0) {
         let Some(of) = lease.mappings.get(entry.mapping) else { continue };
-        let key = of.as_ptr().addr();
-        if !copies.contains_key(&key) {
-            // Pages that nothing is copied into are never taken.
-            let map = MmapOptions::new().len(of.len()).no_reserve_swap().map_anon();
-            let Ok(bytes) = map else { return false };
-            copies.insert(key, Copy { of: Arc::clone(of), bytes });
-        }
+        let copy = match copies.entry(of.as_ptr().addr()) {
+            btree_map::Entry::Occupied(found) => found.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                // Pages that nothing is copied into are never taken.
+                let map = MmapOptions::new().len(of.len()).no_reserve_swap().map_anon();
+                let Ok(bytes) = map else { return false };
+                new.insert(Copy { of: Arc::clone(of), bytes })
+            }
+        };
         let (begin, end) = (entry.offset as usize, (entry.offset + entry.length) as usize);
-        if let (Some(copy), Ok(bytes)) = (copies.get_mut(&key), of.slice(entry.offset, entry.length)) {
+        if let Ok(bytes) = of.slice(entry.offset, entry.length) {
             copy.bytes[begin..end].copy_from_slice(bytes);
         }
     }

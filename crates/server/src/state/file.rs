@@ -4,7 +4,7 @@
 //! that a server killed at any moment leaves the old state or the new one. A file that is no such thing, or whose
 //! hash does not fit, is never used.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use hotset_core::bytes::Amount;
 use hotset_core::run::Saved;
 use hotset_core::{Error, Result};
 use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
+use hotset_store::regular;
 use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, ScheduleState};
 use prost::Message;
 
@@ -34,7 +35,7 @@ pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()>
     let bytes = bytes(snapshot, of);
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
+        let mut file = regular::create(&temporary)?;
         file.write_all(&bytes)?;
         fs::rename(&temporary, path)
     })();
@@ -60,7 +61,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<JobState> {
 /// Reads a job's state; `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<JobState>> {
     let shown = path.display();
-    let bytes = match fs::read(path) {
+    let bytes = match regular::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {

@@ -86,3 +86,17 @@ proptest! {
         prop_assert!(read(&path).is_err());
     }
 }
+
+#[test]
+fn a_state_is_for_its_user_alone_and_is_written_to_nothing_but_itself() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = tempfile::tempdir().unwrap();
+    let (path, victim) = (place.path().join("job.state"), place.path().join("victim"));
+    fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, path.with_extension("new")).unwrap();
+    write(&path, &snapshot(), &of()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert!(read(&path).unwrap().is_some());
+}

@@ -3,11 +3,12 @@
 //! Each report is appended before it is acknowledged, behind its length and a part of its hash. The log starts
 //! empty with every new state. A last entry that was cut short by a kill was never acknowledged, and is left out.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 use hotset_core::{Error, Result};
+use hotset_store::regular;
 use hotset_wire::proto::Report;
 use prost::Message;
 
@@ -24,18 +25,16 @@ pub(crate) struct Log {
 impl Log {
     /// An empty log at `path`.
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        let opened = OpenOptions::new().create(true).truncate(true).write(true).open(path);
-        opened.map(|file| Self { file, length: 0 }).map_err(|error| failed(path, &error))
+        regular::create(path).map(|file| Self { file, length: 0 }).map_err(|error| failed(path, &error))
     }
 
     /// A log that goes on after its first `length` bytes.
     pub(crate) fn go_on(path: &Path, length: u64) -> Result<Self> {
-        let opened =
-            OpenOptions::new().create(true).truncate(false).write(true).open(path).and_then(|mut file| {
-                file.set_len(length)?;
-                io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-                Ok(file)
-            });
+        let opened = regular::go_on(path).and_then(|mut file| {
+            file.set_len(length)?;
+            io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+            Ok(file)
+        });
         opened.map(|file| Self { file, length }).map_err(|error| failed(path, &error))
     }
 
@@ -65,7 +64,7 @@ pub(crate) fn before(report: &Report, (epoch, position): (u64, u64)) -> bool {
 
 /// The reports of a log, and how many of its bytes they take; what follows a damaged entry is left out.
 pub(crate) fn read(path: &Path) -> Result<(Vec<Report>, u64)> {
-    let bytes = match fs::read(path) {
+    let bytes = match regular::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
         Err(error) => return Err(failed(path, &error)),
@@ -93,6 +92,8 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn report(epoch: u64) -> Report {

@@ -13,6 +13,7 @@ mod members;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -59,11 +60,13 @@ pub(crate) struct Opened {
 
 impl States {
     pub(crate) fn new(directory: Option<PathBuf>) -> Self {
-        let directory = directory.filter(|directory| match fs::create_dir_all(directory) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(directory = %directory.display(), %error, "state cannot be kept there");
-                false
+        let directory = directory.filter(|directory| {
+            match fs::DirBuilder::new().recursive(true).mode(0o700).create(directory) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(directory = %directory.display(), %error, "state cannot be kept there");
+                    false
+                }
             }
         });
         if let Some(directory) = &directory {
