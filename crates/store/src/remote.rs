@@ -15,6 +15,7 @@ mod connect;
 mod failure;
 mod keys;
 mod pages;
+mod redirect;
 mod version;
 
 use std::collections::BTreeMap;

@@ -336,3 +336,30 @@ fn a_key_with_an_empty_part_is_named_and_credentials_are_not_blamed() {
     assert!(error.message.contains("train/b//c.png") && error.message.contains("manifest"), "{error}");
     assert!(!error.message.contains("credentials"), "{error}");
 }
+
+#[test]
+fn credentials_are_not_taken_to_another_server() {
+    let credentials = [
+        ("aws_skip_signature", "false"),
+        ("aws_access_key_id", "key"),
+        ("aws_secret_access_key", "secret"),
+        ("aws_session_token", "token"),
+    ];
+    let other = Scripted::new(usual);
+    let server = Scripted::new(usual);
+    let opened = open(&request(&server, Layout::Files, &credentials), None, &mut |_| {}).unwrap();
+    let elsewhere = format!("http://127.0.0.1:{}/bucket/train/a", other.port);
+    for status in [301, 302, 307, 308] {
+        let location = elsewhere.clone();
+        server.now(move |_| Answer { location: location.clone(), ..Answer::status(status) });
+        let error = read(&opened).unwrap_err();
+        assert!(matches!(&error, ReadError::Refused(why) if why.contains(&status.to_string())), "{error}");
+    }
+    assert_eq!(other.count(), 0, "nobody else was asked");
+    // Its own server may send it about.
+    server.now(|asked| {
+        let location = "/bucket/train/b".to_owned();
+        if asked.path.ends_with("/a") { Answer { location, ..Answer::status(307) } } else { usual(asked) }
+    });
+    assert_eq!(read(&opened).unwrap(), b"12345678");
+}

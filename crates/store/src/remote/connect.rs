@@ -16,6 +16,7 @@ use object_store::http::HttpBuilder;
 use object_store::{ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 
 use super::address::{Address, Kind, check_length, without_credentials};
+use super::redirect::SameServer;
 
 /// Names that come up again and again, for messages.
 const USUAL: &str = "`aws_access_key_id`, `aws_secret_access_key`, `aws_region`, `aws_endpoint`, \
@@ -52,7 +53,8 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
     let allow = plain.then_some((ClientConfigKey::AllowHttp, "true"));
     let built: object_store::Result<Arc<dyn ObjectStore>> = match address.kind {
         Kind::S3 => {
-            let mut builder = AmazonS3Builder::from_env().with_url(base).with_retry(retry);
+            let mut builder =
+                AmazonS3Builder::from_env().with_url(base).with_retry(retry).with_http_connector(SameServer);
             if let Some((key, value)) = allow {
                 builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
             }

@@ -28,11 +28,14 @@ pub(crate) struct Answer {
     /// Bytes of the body that are sent before the connection is closed.
     pub(crate) sent: usize,
     pub(crate) after: Duration,
+    /// Where else to ask.
+    pub(crate) location: String,
 }
 
 impl Answer {
     pub(crate) fn status(status: u16) -> Self {
-        Self { status, tag: "v1", body: b"why".to_vec(), sent: usize::MAX, after: Duration::ZERO }
+        let (body, location) = (b"why".to_vec(), String::new());
+        Self { status, tag: "v1", body, sent: usize::MAX, after: Duration::ZERO, location }
     }
 
     pub(crate) fn object(tag: &'static str, body: &[u8]) -> Self {
@@ -149,6 +152,9 @@ fn reply(mut stream: &TcpStream, asked: &Asked, answer: &Answer) -> Option<()> {
             status = 206;
             extra = format!("Content-Range: bytes {from}-{}/{total}\r\n", to.min(total) - 1);
         }
+    }
+    if !answer.location.is_empty() {
+        extra.push_str(&format!("Location: {}\r\n", answer.location));
     }
     let head = format!(
         "HTTP/1.1 {status} Told\r\nContent-Length: {}\r\nETag: \"{}\"\r\n\
