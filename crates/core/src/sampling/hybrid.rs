@@ -268,7 +268,7 @@ mod tests {
                 .contains("epoch 1 is a full one, as with `uniform`. Warm-up epoch 2 of at most 3")
         );
         assert!(said[2][0].text.contains("% of S stayed, more than 80 % must"), "{}", said[2][0].text);
-        assert_eq!(said[3], [], "S is frozen");
+        assert_eq!(said[3], [never_reevaluated("hybrid")], "S is frozen, and was to be re-evaluated");
     }
 
     #[test]
