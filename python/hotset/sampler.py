@@ -52,8 +52,8 @@ class Sampler(Informed, DistributedSampler[int]):
     - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
       prefix of a store. Without it, runs of neighbours in tar shards are packages, and files have none; "off"
       reads every sample alone. Without a `job=` of the dataset they are removed when the run ends.
-      `package_size`: the least bytes of one, such as "1MiB"; `package_options`: as `storage_options`, and
-      without them the dataset's own.
+      `package_size`: the least bytes of one, 1 MiB or an eighth of the cache where it is not given;
+      `package_options`: as `storage_options`, and without them the dataset's own.
     - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
       the launcher's `RANK` and `WORLD_SIZE`.
     - `prefetch`: read along the plan before samples are asked for.

@@ -5,6 +5,8 @@
 //! long readers waited is kept as a histogram whose buckets grow by an eighth, so that percentiles cost no
 //! memory that grows with the run.
 
+use crate::packages::Packages;
+
 /// The counters of one job and epoch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counters {
@@ -122,6 +124,15 @@ impl Counters {
         for (rank, waits) in waits.iter().enumerate() {
             self.waits_of(rank as u32).merge(waits);
         }
+    }
+
+    /// Counts the read of a package.
+    pub fn read_package(&mut self, packages: &Packages, package: u32) {
+        self.storage_reads += u64::from(packages.packed(package));
+        self.package_reads += 1;
+        self.package_bytes += packages.bytes(package);
+        self.storage_bytes += packages.extent(package);
+        self.storage_requests += 1;
     }
 
     /// All servings.

@@ -51,15 +51,12 @@ pub struct JobRequest {
     pub epochs: Option<u64>,
     /// Where its packages lie, or [`OFF`] for none; `None`: in the dataset's own objects, where many samples share one.
     pub packages: Option<String>,
-    /// The least bytes of a package.
+    /// The least bytes of a package; 0: a mebibyte, or an eighth of the cache where that is less.
     pub package_bytes: u64,
 }
 
 /// What a job names for a place if it wants no packages.
 pub const OFF: &str = "off";
-
-/// The least bytes of a package, unless a job asks for more.
-pub const PACKAGE_BYTES: u64 = 1 << 20;
 
 /// What a job was given.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -255,6 +255,9 @@ impl Engine {
             let tick = LOOK_UP.min(wait.saturating_sub(began.elapsed()));
             let (back, _) = signal.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner);
             state = back;
+            if state.give_up_loads() {
+                reads::wake(&self.shared, &mut state);
+            }
         };
         state.waiters.remove(&waiter);
         match outcome {

@@ -73,7 +73,7 @@ impl Engine {
             if state.terms(request, available)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready);
-                packer::begin(&self.shared, &state, serial, unfinished);
+                packer::begin(&self.shared, &mut state, serial, unfinished);
                 return Ok(grant);
             }
         }
@@ -191,6 +191,7 @@ impl State {
             self.drop_schedule(serial, epoch);
         }
         let job = self.jobs.remove(&serial)?;
+        self.drop_loads(serial);
         self.names.remove(&job.request.job);
         let sweeping = job.press.and_then(Press::end);
         let mut residents = Vec::new();

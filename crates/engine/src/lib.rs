@@ -33,7 +33,7 @@ mod state;
 mod stats;
 mod waiter;
 
-pub use config::{Config, JobGrant, JobRequest, OFF, PACKAGE_BYTES};
+pub use config::{Config, JobGrant, JobRequest, OFF};
 pub use engine::{Engine, SessionId};
 pub use gather::Purpose;
 pub use job::Cut;

@@ -3,12 +3,14 @@
 //! A plan says before which slot a package is read. The policy is told of it then, and each of its samples that the
 //! policy takes in gets an object; one request brings the bytes of all of them, ahead of those who ask. A sample is
 //! taken out of a package that was made only if its checksum is right. What it does not bring (it is gone, torn,
-//! flipped or foreign) is read alone, and the package is dropped, so that the next plan does without it. A run in the
+//! flipped or foreign) is read alone, and the package is dropped, so that the next plan does without it. A package that a
+//! plan uses and that is not written yet is waited for, `patience` at most from when somebody asks for one of its samples:
+//! then it is overdue, and they are read alone. A run in the
 //! dataset's own objects is checked as a read of one of its samples is; if that fails, each is read alone and is told of
 //! its own failure, and the run stays.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotset_core::packages::Packages;
 use hotset_core::schedule::Schedule;
@@ -38,6 +40,8 @@ pub(crate) struct Load {
     package: u32,
     packages: Arc<Packages>,
     objects: Vec<(Id, u32)>,
+    /// When it was first asked for, and its package not written yet.
+    asked: Option<Instant>,
 }
 
 /// One package read, ready to be made without the lock.
@@ -53,10 +57,9 @@ enum From {
     Objects { catalog: Arc<Catalog>, store: Arc<dyn Store> },
 }
 
-/// What came of it: for each object whether it was brought, and the bytes that were read.
+/// What came of it: for each object whether it was brought.
 pub(crate) struct Loaded {
     brought: Vec<(Id, u32, bool)>,
-    bytes: u64,
     /// Why the package is of no use, if it is not.
     damage: Option<String>,
 }
@@ -73,9 +76,14 @@ impl State {
         let taken = |id: &Id| job.policy.contains(*id) && !job.kept.contains(*id);
         let coming: Vec<Id> = members.iter().copied().filter(taken).collect();
         let reads = (fetch || !schedule.is_restored()) && job.source.is_some();
+        let waits = job.press.as_ref().is_some_and(|press| press.is_making(package));
         self.reconcile(serial, &members);
         if !reads {
             return;
+        }
+        // What a plan asks for is counted when it is decided.
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.counters(Some(epoch)).read_package(&packages, package);
         }
         let ticket = self.next_serial();
         let payer = Payer { job: serial, epoch: Some(epoch), other: false };
@@ -92,13 +100,62 @@ impl State {
             objects.push((id, key));
         }
         if !objects.is_empty() {
-            self.loads.insert(ticket, Load { job: serial, epoch, package, packages, objects });
-            self.ahead.push_back((ticket, PACKAGE));
+            let load = Load { job: serial, epoch, package, packages, objects, asked: None };
+            self.loads.insert(ticket, load);
+            if !waits {
+                self.ahead.push_back((ticket, PACKAGE));
+            }
         }
     }
 
-    /// Takes a package read off the queue, unless it was taken before.
+    /// Forgets the package reads of a job that has ended.
+    pub(crate) fn drop_loads(&mut self, serial: u64) {
+        self.loads.retain(|_, load| load.job != serial);
+    }
+
+    /// Makes the package reads of a job that wait for packages which are `done`.
+    pub(crate) fn let_read(&mut self, serial: u64, done: impl Fn(u32) -> bool) {
+        let waiting = self.loads.iter().filter(|(_, load)| load.job == serial && done(load.package));
+        let mut tickets: Vec<u64> = waiting.map(|(&ticket, _)| ticket).collect();
+        tickets.sort_unstable();
+        for ticket in tickets {
+            if self.loads.get(&ticket).is_some_and(|load| load.asked.is_some()) {
+                self.urgent.push_back((ticket, PACKAGE));
+            } else {
+                self.ahead.push_back((ticket, PACKAGE));
+            }
+        }
+    }
+
+    /// Reads the samples of packages alone that somebody has waited for longer than `patience`. True if there were any.
+    pub(crate) fn give_up_loads(&mut self) -> bool {
+        let patience = self.config.patience;
+        let late = |load: &Load| load.asked.is_some_and(|asked| asked.elapsed() >= patience);
+        let overdue: Vec<u64> =
+            self.loads.iter().filter(|(_, load)| late(load)).map(|(&ticket, _)| ticket).collect();
+        for ticket in &overdue {
+            let Some(load) = self.loads.remove(ticket) else { continue };
+            if let Some(job) = self.jobs.get_mut(&load.job) {
+                tracing::warn!(job = job.request.job, package = load.package, "a package is overdue");
+                job.counters(Some(load.epoch)).overdue += 1;
+            }
+            for (_, key) in load.objects {
+                if self.pending.get(&key).is_some_and(|pending| pending.load == Some(*ticket)) {
+                    self.read_alone(key);
+                }
+            }
+        }
+        !overdue.is_empty()
+    }
+
+    /// Takes a package read off the queue, unless it was taken before or its package is not written yet.
     pub(crate) fn begin_load(&mut self, ticket: u64) -> Option<LoadRead> {
+        let load = self.loads.get_mut(&ticket)?;
+        let press = self.jobs.get(&load.job).and_then(|job| job.press.as_ref());
+        if press.is_some_and(|press| press.is_making(load.package)) {
+            load.asked.get_or_insert_with(Instant::now);
+            return None;
+        }
         let load = self.loads.remove(&ticket)?;
         let from = self.jobs.get(&load.job).and_then(|job| {
             let book = &self.datasets[job.dataset as usize];
@@ -137,14 +194,7 @@ impl State {
             // Dead copies are read too.
             let samples = u64::from(load.packages.packed(load.package));
             job.pace(load.epoch).read(samples, took);
-            let counters = job.counters(Some(load.epoch));
-            counters.storage_requests += requests;
-            counters.storage_bytes += loaded.bytes;
-            if loaded.bytes > 0 {
-                counters.package_reads += 1;
-                counters.storage_reads += samples;
-                counters.package_bytes += load.packages.bytes(load.package);
-            }
+            job.counters(Some(load.epoch)).storage_requests += requests.saturating_sub(1);
             if let (Some(damage), Some(Source::Shelf(_))) = (&loaded.damage, &job.source) {
                 job.counters(Some(load.epoch)).packages_lost += 1;
                 tracing::warn!(
@@ -201,12 +251,12 @@ impl LoadRead {
             From::Objects { catalog, store } => {
                 let members = self.load.packages.members(self.load.package);
                 let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
-                    return Ok(self.nothing(0));
+                    return Ok(self.nothing());
                 };
                 let targets = self.targets.iter_mut().map(|(id, _, target)| (*id, target.bytes()));
-                let bytes = catalog.read_together(&**store, (first, last), targets)?;
+                catalog.read_together(&**store, (first, last), targets)?;
                 let brought = self.targets.iter().map(|(id, key, _)| (*id, *key, true)).collect();
-                Ok(Loaded { brought, bytes, damage: None })
+                Ok(Loaded { brought, damage: None })
             }
         }
     }
@@ -216,10 +266,10 @@ impl LoadRead {
         let package = match Package::parse(bytes, identity, self.load.package) {
             Ok(package) => package,
             Err(damage) => {
-                return Loaded { damage: Some(damage.to_string()), ..self.nothing(bytes.len() as u64) };
+                return Loaded { damage: Some(damage.to_string()), ..self.nothing() };
             }
         };
-        let mut loaded = Loaded { brought: Vec::new(), bytes: bytes.len() as u64, damage: None };
+        let mut loaded = Loaded { brought: Vec::new(), damage: None };
         for (id, key, target) in &mut self.targets {
             let into = target.bytes();
             let damage = match package.sample(*id) {
@@ -247,13 +297,13 @@ impl LoadRead {
         if !spoilt {
             tracing::warn!(package = self.load.package, %error, "a package cannot be read: its samples are read alone");
         }
-        Loaded { damage: spoilt.then(|| error.to_string()), ..self.nothing(0) }
+        Loaded { damage: spoilt.then(|| error.to_string()), ..self.nothing() }
     }
 
     /// None of its samples.
-    fn nothing(&self, bytes: u64) -> Loaded {
+    fn nothing(&self) -> Loaded {
         let brought = self.targets.iter().map(|(id, key, _)| (*id, *key, false)).collect();
-        Loaded { brought, bytes, damage: None }
+        Loaded { brought, damage: None }
     }
 
     /// The objects that wait for it.

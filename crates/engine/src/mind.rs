@@ -28,8 +28,9 @@ struct Inbox {
     reports: Vec<Report>,
     /// How many of them were taken out.
     taken: usize,
-    /// Packages that were lost.
+    /// Packages that were lost, and those whose write has ended.
     lost: Vec<u32>,
+    written: Vec<u32>,
     /// The epoch to which training has gone back.
     rewind: Option<u64>,
     /// By the epoch whose plan needs it.
@@ -98,6 +99,7 @@ impl Mind {
     fn take_in(&self, planner: &mut Planner) -> usize {
         let mut inbox = self.inbox();
         let (rewind, lost) = (inbox.rewind.take(), std::mem::take(&mut inbox.lost));
+        let written = std::mem::take(&mut inbox.written);
         let from = inbox.taken;
         let until = (from + SLICE).min(inbox.reports.len());
         let slice: Vec<Report> = inbox.reports[from..until].to_vec();
@@ -110,6 +112,7 @@ impl Mind {
         if let Some(epoch) = rewind {
             planner.rewind(epoch);
         }
+        written.into_iter().for_each(|package| planner.written(package));
         lost.into_iter().for_each(|package| planner.lost(package));
         if slice.is_empty() { 0 } else { planner.report(&slice) }
     }
@@ -125,6 +128,11 @@ impl Mind {
     /// A package was lost: the next plan does without it.
     pub(crate) fn lost(&self, package: u32) {
         self.inbox().lost.push(package);
+    }
+
+    /// The write of a package has ended.
+    pub(crate) fn written(&self, package: u32) {
+        self.inbox().written.push(package);
     }
 
     /// Losses under the current model, for the plan of `epoch`.

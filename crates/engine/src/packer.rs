@@ -2,8 +2,9 @@
 //!
 //! It copies samples that pass, which [`State::pass`] left leases on, into drafts, and ends the leases. Packages are
 //! filled in the plan's order, so few are open at a time. What does not pass is looked for in the arena, and read where
-//! it is not there, behind the reads of the training. A draft that is full is written, whole or not at all, and the
-//! planner hears of it. The thread ends when the [desk](crate::press) is empty, and the next plan that packs begins
+//! it is not there, behind the reads of the training. What was chosen to be read, with the plan, is read whatever is at
+//! hand, worn packages whole: so what is read does not hang on time. A draft that is full is written, whole or not at all,
+//! and reads of it that wait are made. The thread ends when the [desk](crate::press) is empty, and the next plan that packs begins
 //! another.
 //!
 //! A place that cannot be written to, or is full, is said once; then nothing more is packed.
@@ -21,15 +22,27 @@ use crate::state::State;
 
 /// Drafts whose samples are read at a time.
 const AT_A_TIME: usize = 2;
+/// Residents that are taken when they are chosen; others are looked for when their draft is filled.
+const AT_ONCE: usize = 4096;
 
 /// Begins to pack what was chosen, and to remove what was discarded.
-pub(crate) fn begin(shared: &Arc<Shared>, state: &State, serial: u64, work: Option<Work>) {
+pub(crate) fn begin(shared: &Arc<Shared>, state: &mut State, serial: u64, work: Option<Work>) {
     let Some(job) = state.jobs.get(&serial) else { return };
     let (Some(press), Some(mind)) = (job.press.clone(), job.mind.clone()) else { return };
-    let catalog = Arc::clone(&state.datasets[job.dataset as usize].catalog);
+    let (dataset, catalog) = (job.dataset, Arc::clone(&state.datasets[job.dataset as usize].catalog));
     let mut desk = press.desk();
-    match work.filter(|_| desk.failed.is_none()) {
-        Some(work) => desk.add(work),
+    match work {
+        Some(work) if desk.failed.is_some() => {
+            work.numbers().for_each(|number| mind.lost(number));
+            return;
+        }
+        Some(mut work) => {
+            let residents = work.take_residents();
+            desk.add(work);
+            for id in residents.into_iter().take(AT_ONCE) {
+                state.pass_one(&mut desk, dataset, id, catalog.size(id));
+            }
+        }
         None if desk.discarded.is_empty() => return,
         None => {}
     }
@@ -38,15 +51,31 @@ pub(crate) fn begin(shared: &Arc<Shared>, state: &State, serial: u64, work: Opti
     }
     drop(desk);
     let (own, thread) = (Arc::clone(shared), std::thread::Builder::new().name("hotset-pack".into()));
-    let worker = Arc::clone(&press);
+    let (worker, own_mind) = (Arc::clone(&press), Arc::clone(&mind));
     if let Err(error) =
-        thread.spawn(move || Packer { shared: own, serial, press: worker, mind, catalog }.run())
+        thread.spawn(move || Packer { shared: own, serial, press: worker, mind: own_mind, catalog }.run())
     {
         tracing::warn!(%error, "cannot start a packer: nothing is packed");
         let mut desk = press.desk();
-        desk.clear();
+        desk.clear().keys().for_each(|number| mind.lost(*number));
         (desk.failed, desk.running) = (Some(error.to_string()), false);
     }
+}
+
+/// What a packer reads.
+pub(crate) struct Wanted {
+    pub(crate) job: u64,
+    pub(crate) what: What,
+}
+
+/// See [`Wanted`].
+pub(crate) enum What {
+    /// A sample that was chosen to be read.
+    Sample(Id),
+    /// A sample that was to pass through memory and is gone.
+    Lost(Id),
+    /// A worn package, for these samples.
+    Package(u32, Vec<Id>),
 }
 
 /// The thread that packs.
@@ -67,7 +96,7 @@ impl Packer {
     /// One thing that has come, or one look around. False when there is nothing left to pack.
     fn step(&self) -> bool {
         let mut desk = self.press.desk();
-        let discarded = std::mem::take(&mut desk.discarded);
+        let discarded = desk.take_discarded();
         if !discarded.is_empty() {
             drop(desk);
             if let Err(error) = self.press.shelf.discard(&discarded) {
@@ -79,6 +108,11 @@ impl Packer {
             Some(incoming) => {
                 drop(desk);
                 self.take(incoming);
+                true
+            }
+            None if desk.sheets.is_empty() && !(desk.whole.is_empty() || desk.discarded.is_empty()) => {
+                // What it was to be read for is given up.
+                desk.forget_reads();
                 true
             }
             None if desk.sheets.is_empty() => {
@@ -121,7 +155,7 @@ impl Packer {
         };
         match put {
             Ok(None) => return,
-            Ok(Some((number, ids, draft))) => self.write(number, ids, draft),
+            Ok(Some((number, draft))) => self.write(number, draft),
             Err(cause) => {
                 tracing::debug!(id, cause, "a package is given up, because a sample of it cannot be had");
                 self.give_up(id);
@@ -131,13 +165,14 @@ impl Packer {
     }
 
     /// Puts a sample into its draft; the draft, if it is complete.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn put(&self, id: Id, bytes: &[u8]) -> std::result::Result<Option<(u32, Vec<Id>, Draft)>, String> {
+    fn put(&self, id: Id, bytes: &[u8]) -> std::result::Result<Option<(u32, Draft)>, String> {
         let mut desk = self.press.desk();
         let Some(number) = desk.sheet(id) else { return Ok(None) };
         let due = desk.due.contains(id);
         desk.due.remove(id);
-        let Some(sheet) = desk.sheets.get_mut(&number) else { return Ok(None) };
+        let Some(sheet) = desk.sheets.get_mut(&number).filter(|sheet| !sheet.writing) else {
+            return Ok(None);
+        };
         sheet.due -= usize::from(due);
         let nothing_passes = due && sheet.due == 0;
         if sheet.draft.is_none() {
@@ -153,47 +188,41 @@ impl Packer {
             }
             return Ok(None);
         }
-        let whole = desk.remove(number);
-        Ok(whole.and_then(|sheet| Some((number, sheet.ids, sheet.draft?))))
+        sheet.writing = true;
+        Ok(sheet.draft.take().map(|draft| (number, draft)))
     }
 
-    /// Writes a package that is complete, and tells the planner.
-    fn write(&self, number: u32, ids: Vec<Id>, draft: Draft) {
-        let written = draft.finish().map_err(Error::from).and_then(|bytes| {
-            self.press.shelf.write(number, &bytes)?;
-            Ok(bytes.len() as u64)
-        });
-        match written {
-            Ok(bytes) => {
-                self.mind.planner().packed(number, &ids);
-                self.count(|counters| {
-                    counters.pack_bytes_written += bytes;
-                    counters.storage_requests += 1;
-                });
+    /// Writes a package that is whole, and makes the reads that wait for it. It stays on the desk until then.
+    fn write(&self, number: u32, draft: Draft) {
+        let bytes = draft.finish().map_err(Error::from);
+        let _pen = self.press.pen.lock().unwrap_or_else(PoisonError::into_inner);
+        match bytes.and_then(|bytes| Ok(self.press.shelf.write(number, &bytes)?)) {
+            Ok(()) => {
+                self.mind.written(number);
+                self.press.desk().remove(number);
+                self.let_read(|package| package == number);
             }
-            Err(error) => self.fail(&error, number),
+            Err(error) => self.fail(&error),
         }
     }
 
-    fn count(&self, add: impl FnOnce(&mut hotset_core::counters::Counters)) {
+    /// Makes the package reads that wait for packages which are `done`, written or not to be.
+    fn let_read(&self, done: impl Fn(u32) -> bool) {
         let mut state = self.shared.lock();
-        if let Some(job) = state.jobs.get_mut(&self.serial) {
-            let epoch = job.begun.values().max().copied();
-            add(job.counters(epoch));
-        }
+        state.let_read(self.serial, done);
+        reads::wake(&self.shared, &mut state);
     }
 
     /// Packs nothing more: the place cannot be used.
-    fn fail(&self, error: &Error, number: u32) {
+    fn fail(&self, error: &Error) {
         tracing::warn!(%error, "nothing is packed any more, and easy samples are read one by one");
         let mut desk = self.press.desk();
         desk.failed.get_or_insert_with(|| error.message.clone());
         let sheets = desk.clear();
         drop(desk);
-        let mut planner = self.mind.planner();
-        planner.given_up(number);
-        sheets.keys().for_each(|number| planner.given_up(*number));
-        planner.stop_packing();
+        sheets.keys().for_each(|number| self.mind.lost(*number));
+        self.mind.planner().stop_packing();
+        self.let_read(|_| true);
     }
 
     /// Gives up the package that a sample goes into; its other samples wait for another epoch.
@@ -202,7 +231,8 @@ impl Packer {
         let Some(number) = desk.sheet(id) else { return };
         desk.remove(number);
         drop(desk);
-        self.mind.planner().given_up(number);
+        self.mind.lost(number);
+        self.let_read(|package| package == number);
     }
 
     /// Looks whether the epoch of what is due is over, and asks for what does not pass.
@@ -257,9 +287,21 @@ impl Packer {
         let mut state = self.shared.lock();
         let Some(dataset) = state.jobs.get(&self.serial).map(|job| job.dataset) else { return };
         let mut desk = self.press.desk();
+        let job = self.serial;
         for id in wanted {
-            if !state.pass_one(&mut desk, dataset, id, self.catalog.size(id)) {
-                state.background.push_back((self.serial, id));
+            if let Some(package) = desk.from.get(&id).copied() {
+                let Some(mut ids) = desk.whole.remove(&package) else { continue };
+                desk.reading.insert(package);
+                ids.retain(|id| desk.sheet(*id).is_some());
+                for id in &ids {
+                    desk.coming.insert(*id);
+                }
+                state.background.push_back(Wanted { job, what: What::Package(package, ids) });
+            } else if desk.single.remove(&id) {
+                state.background.push_back(Wanted { job, what: What::Sample(id) });
+            } else if !state.pass_one(&mut desk, dataset, id, self.catalog.size(id)) {
+                // It was to pass, and did not.
+                state.background.push_back(Wanted { job, what: What::Lost(id) });
             }
         }
         drop(desk);

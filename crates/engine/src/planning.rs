@@ -22,7 +22,8 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     let state = shared.lock();
     let Some(job) = state.jobs.get(&serial) else { return state };
     let Some(mind) = job.mind.clone() else { return state };
-    let samples = state.datasets[job.dataset as usize].catalog.len();
+    let catalog = Arc::clone(&state.datasets[job.dataset as usize].catalog);
+    let samples = catalog.len();
     drop(state);
 
     let mut planner = mind.planner();
@@ -47,6 +48,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         rates,
     };
     let made = planner.plan(epoch, world, &inputs, &sight);
+    let (packing, packages) = (made.packing.clone(), made.packages.clone().map(|(packages, _)| packages));
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let (notes, plan_remarks) = (planner.strategy().notes(), planner.strategy().remarks());
     let work = Work::new(Some(&made.plan), made.packing, samples);
@@ -57,13 +59,15 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         job.planning = None;
         (job.notes, job.plan_remarks) = (notes, plan_remarks);
         job.insert(epoch, schedule);
+        packing.count(packages.as_deref(), &*catalog, job.counters(Some(epoch)));
     }
-    let dead = state.dead_packages(serial, planner.packages());
+    let dead =
+        state.dead_packages(serial, planner.packages(), |package| planner.making().contains_key(&package));
     if let Some(press) = state.jobs.get(&serial).and_then(|job| job.press.clone()) {
         dead.into_iter().for_each(|package| press.discard(package));
     }
     drop(planner);
-    packer::begin(shared, &state, serial, work);
+    packer::begin(shared, &mut state, serial, work);
     shared.planned.notify_all();
     state
 }
@@ -89,8 +93,13 @@ pub(crate) fn look_ahead(shared: &Arc<Shared>, state: &mut State, serial: u64) {
 }
 
 impl State {
-    /// Packages that hold nobody and that no plan under way reads. Each is named once.
-    fn dead_packages(&mut self, serial: u64, packages: Option<&Arc<Packages>>) -> Vec<u32> {
+    /// Packages that hold nobody, that no plan under way reads and that are not being made. Each is named once.
+    fn dead_packages(
+        &mut self,
+        serial: u64,
+        packages: Option<&Arc<Packages>>,
+        is_made: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
         let (Some(job), Some(packages)) = (self.jobs.get_mut(&serial), packages) else { return Vec::new() };
         let read: HashSet<u32> = job
             .schedules
@@ -101,9 +110,10 @@ impl State {
         let held = job.packages_held.clone();
         let dead: Vec<u32> = held
             .into_iter()
-            .filter(|&package| packages.is_dead(package) && !read.contains(&package))
+            .filter(|&package| packages.is_dead(package) && !read.contains(&package) && !is_made(package))
             .collect();
-        job.packages_held = packages.living().chain(read).collect();
+        let made = job.packages_held.iter().copied().filter(|&package| is_made(package));
+        job.packages_held = packages.living().chain(read).chain(made).collect();
         dead
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use hotset_core::bits::Bits;
 use hotset_core::packages::{Origin, Packages};
+use hotset_core::run::Packing;
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Id, Result};
 use hotset_store::package::{Draft, Shelf};
@@ -93,6 +94,8 @@ pub(crate) struct Sheet {
     pub(crate) due: usize,
     /// Whether the others were asked for.
     pub(crate) asked: bool,
+    /// Whether all have come, and it is being written.
+    pub(crate) writing: bool,
     pub(crate) draft: Option<Draft>,
 }
 
@@ -102,38 +105,62 @@ pub(crate) struct Work {
     due: Bits,
     coming: Bits,
     sheets: BTreeMap<u32, Sheet>,
+    whole: BTreeMap<u32, Vec<Id>>,
+    single: BTreeSet<Id>,
+    /// Those that were resident when they were chosen and that the plan does not serve.
+    resident: Vec<Id>,
 }
 
 impl Work {
-    /// Packages of these numbers and ids. What `plan` serves passes; without a plan nothing does: a server before this
-    /// one had chosen them, and some of their samples have passed there.
-    pub(crate) fn new(plan: Option<&Plan>, packing: Vec<(u32, Vec<Id>)>, samples: usize) -> Option<Self> {
-        if packing.is_empty() {
+    /// What was chosen with `plan`: what that serves passes. Without a plan nothing does: a server before this one had
+    /// chosen it, and some of its samples have passed there.
+    pub(crate) fn new(plan: Option<&Plan>, packing: Packing, samples: usize) -> Option<Self> {
+        if packing.packages.is_empty() {
             return None;
         }
         let mut planned = Bits::new(samples);
         for &id in plan.iter().flat_map(|plan| plan.ids()) {
             planned.insert(id);
         }
+        let mut read = Bits::new(samples);
+        for &id in packing.single.iter().chain(packing.whole.iter().flat_map(|(_, ids)| ids)) {
+            read.insert(id);
+        }
         let mut work = Self {
             sheet_of: vec![NONE; samples],
             due: Bits::new(samples),
             coming: Bits::new(samples),
             sheets: BTreeMap::new(),
+            whole: packing.whole.into_iter().collect(),
+            single: packing.single.into_iter().collect(),
+            resident: Vec::new(),
         };
         let epoch = plan.map_or(0, Plan::epoch);
-        for (number, ids) in packing {
+        for (number, ids) in packing.packages {
             let mut due = 0;
             for &id in &ids {
                 work.sheet_of[id as usize] = number;
                 if planned.contains(id) {
                     work.due.insert(id);
                     due += 1;
+                } else if plan.is_some() && !read.contains(id) {
+                    work.resident.push(id);
                 }
             }
-            work.sheets.insert(number, Sheet { epoch, ids, due, asked: false, draft: None });
+            let sheet = Sheet { epoch, ids, due, asked: false, writing: false, draft: None };
+            work.sheets.insert(number, sheet);
         }
         Some(work)
+    }
+
+    /// Those that are at hand now and may leave before they are asked for.
+    pub(crate) fn take_residents(&mut self) -> Vec<Id> {
+        std::mem::take(&mut self.resident)
+    }
+
+    /// The packages to be.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sheets.keys().copied()
     }
 }
 
@@ -154,6 +181,14 @@ pub(crate) struct Desk {
     pub(crate) incoming: VecDeque<Incoming>,
     /// Bytes of samples that pass and wait to be copied.
     pub(crate) waiting: u64,
+    /// Older packages that are to be read whole, with the samples that are needed of them.
+    pub(crate) whole: BTreeMap<u32, Vec<Id>>,
+    /// The package that is to be read whole for a sample.
+    pub(crate) from: BTreeMap<Id, u32>,
+    /// Packages that are being read whole.
+    pub(crate) reading: BTreeSet<u32>,
+    /// Samples that were chosen to be read one by one. Others are read only if they were lost on their way here.
+    pub(crate) single: BTreeSet<Id>,
     /// Packages to be removed from the shelf.
     pub(crate) discarded: Vec<u32>,
     pub(crate) running: bool,
@@ -187,6 +222,11 @@ impl Desk {
                 }
             }
         }
+        for (&package, ids) in &work.whole {
+            self.from.extend(ids.iter().map(|&id| (id, package)));
+        }
+        self.whole.append(&mut work.whole);
+        self.single.append(&mut work.single);
         let nothing_passes = work.sheets.iter().filter(|(_, sheet)| sheet.due == 0);
         self.ready.extend(nothing_passes.map(|(number, _)| *number));
         self.sheets.append(&mut work.sheets);
@@ -211,7 +251,22 @@ impl Desk {
     pub(crate) fn clear(&mut self) -> BTreeMap<u32, Sheet> {
         (self.sheet_of, self.due, self.coming) = (Vec::new(), Bits::default(), Bits::default());
         (self.ready, self.asked) = (BTreeSet::new(), 0);
+        self.forget_reads();
         std::mem::take(&mut self.sheets)
+    }
+
+    /// Nothing more is read for packages.
+    pub(crate) fn forget_reads(&mut self) {
+        (self.whole, self.from, self.single) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    }
+
+    /// Packages that can be removed now: nothing is to be read of them any more.
+    pub(crate) fn take_discarded(&mut self) -> Vec<u32> {
+        let (whole, reading) = (&self.whole, &self.reading);
+        let needed = |package: &u32| whole.contains_key(package) || reading.contains(package);
+        let (stay, go) = std::mem::take(&mut self.discarded).into_iter().partition(needed);
+        self.discarded = stay;
+        go
     }
 }
 
@@ -222,6 +277,8 @@ pub(crate) struct Press {
     keep: bool,
     desk: Mutex<Desk>,
     pub(crate) bell: Condvar,
+    /// Held while a package is written.
+    pub(crate) pen: Mutex<()>,
 }
 
 impl Press {
@@ -232,6 +289,7 @@ impl Press {
             keep: packaging.keep,
             desk: Mutex::default(),
             bell: Condvar::new(),
+            pen: Mutex::new(()),
         }
     }
 
@@ -239,9 +297,20 @@ impl Press {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packages being filled.
+    /// Packages being filled or written.
     pub(crate) fn open(&self) -> usize {
         self.desk().sheets.len()
+    }
+
+    /// Whether a package is not written yet.
+    pub(crate) fn is_making(&self, package: u32) -> bool {
+        self.desk().sheets.contains_key(&package)
+    }
+
+    /// A package was read for others, or could not be.
+    pub(crate) fn read_whole(&self, package: u32) {
+        self.desk().reading.remove(&package);
+        self.bell.notify_all();
     }
 
     /// Why nothing is packed any more.
@@ -355,5 +424,18 @@ impl Engine {
             desk = back;
         }
         Ok(())
+    }
+
+    /// Does `work` while no package of `job` is written, as while its place is slow. For tests of who waits for packages.
+    #[doc(hidden)]
+    pub fn without_writes<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {
+        let press = {
+            let state = self.shared.lock();
+            state.jobs[&state.job(job)?].press.clone()
+        };
+        let held = press.as_ref().map(|press| press.pen.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = work();
+        drop(held);
+        Ok(done)
     }
 }

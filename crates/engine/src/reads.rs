@@ -16,11 +16,13 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id};
+use hotset_store::package::Package;
 use hotset_store::{Catalog, ReadError, Store};
 
 use crate::engine::Shared;
 use crate::loader::LoadRead;
 use crate::object::Fill;
+use crate::packer::{Wanted, What};
 use crate::press::Press;
 use crate::segment::Target;
 use crate::state::{PACKAGE, State};
@@ -51,14 +53,14 @@ enum Task {
     Neighbours(Vec<Read>),
     /// Reads a package.
     Package(LoadRead),
-    /// Reads a sample for a packer.
+    /// Reads for a packer.
     Pack(PackRead),
 }
 
-/// A sample that goes into a package and is not at hand.
+/// What goes into a package and is not at hand.
 struct PackRead {
     job: u64,
-    id: Id,
+    what: What,
     press: Arc<Press>,
     catalog: Arc<Catalog>,
     store: Arc<dyn Store>,
@@ -144,12 +146,12 @@ impl State {
 
     fn next_pack(&mut self) -> Option<PackRead> {
         loop {
-            let (job, id) = self.background.pop_front()?;
+            let Wanted { job, what } = self.background.pop_front()?;
             let Some(book) = self.jobs.get(&job) else { continue };
             let Some(press) = book.press.clone() else { continue };
             let dataset = &self.datasets[book.dataset as usize];
             let (catalog, store) = (Arc::clone(&dataset.catalog), Arc::clone(&dataset.store));
-            return Some(PackRead { job, id, press, catalog, store });
+            return Some(PackRead { job, what, press, catalog, store });
         }
     }
 
@@ -210,19 +212,68 @@ impl State {
         }
     }
 
-    /// Counts a packer's read.
+    /// Counts what no plan asked for of a packer's read; the rest was counted with the plan.
     fn complete_pack(&mut self, read: &PackRead, requests: u64, whole: bool) {
         let Some(job) = self.jobs.get_mut(&read.job) else { return };
         let epoch = job.begun.values().max().copied();
         let counters = job.counters(epoch);
+        let What::Lost(id) = read.what else {
+            counters.storage_requests += requests.saturating_sub(1);
+            return;
+        };
         counters.storage_requests += requests;
         if whole {
-            let size = read.catalog.size(read.id);
             counters.storage_reads += 1;
-            counters.pack_reads += 1;
-            counters.storage_bytes += size;
-            counters.pack_bytes_read += size;
+            counters.storage_bytes += read.catalog.size(id);
         }
+    }
+}
+
+impl PackRead {
+    /// Makes the read, hands over what it brought, and counts it.
+    fn carry_out<'a>(&self, shared: &'a Arc<Shared>) -> MutexGuard<'a, State> {
+        let (requests, whole) = match &self.what {
+            What::Sample(id) | What::Lost(id) => self.sample(shared, *id),
+            What::Package(package, ids) => {
+                let (requests, missing) = self.package(shared, *package, ids);
+                let mut state = shared.lock();
+                let lost = missing.into_iter().map(|id| Wanted { job: self.job, what: What::Lost(id) });
+                state.background.extend(lost);
+                wake(shared, &mut state);
+                state.complete_pack(self, requests, true);
+                return state;
+            }
+        };
+        let mut state = shared.lock();
+        state.complete_pack(self, requests, whole);
+        state
+    }
+
+    fn sample(&self, shared: &Shared, id: Id) -> (u64, bool) {
+        let mut bytes = vec![0; usize::try_from(self.catalog.size(id)).unwrap_or_default()];
+        let attempt = || self.catalog.with_location(id, |location| self.store.read(location, &mut bytes));
+        let (requests, result) = repeat(shared, id, &[], attempt);
+        let whole = result.is_ok();
+        self.press.read(id, result.map(|()| bytes).map_err(|error| error.to_string()));
+        (requests, whole)
+    }
+
+    /// Reads a worn package; those that it did not bring.
+    fn package(&self, shared: &Shared, package: u32, ids: &[Id]) -> (u64, Vec<Id>) {
+        let mut bytes = Vec::new();
+        let (requests, result) = repeat(shared, package, &[], || self.press.shelf.read(package, &mut bytes));
+        let parsed = result.ok().and_then(|()| Package::parse(&bytes, &self.press.identity, package).ok());
+        let mut missing = Vec::new();
+        for &id in ids {
+            match parsed.as_ref().and_then(|package| package.sample(id)) {
+                Some(Ok(sample)) if sample.len() as u64 == self.catalog.size(id) => {
+                    self.press.read(id, Ok(sample.to_vec()));
+                }
+                _ => missing.push(id),
+            }
+        }
+        self.press.read_whole(package);
+        (requests, missing)
     }
 }
 
@@ -323,17 +374,7 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             wake(shared, &mut state);
             state
         }
-        Task::Pack(read) => {
-            let mut bytes = vec![0; usize::try_from(read.catalog.size(read.id)).unwrap_or_default()];
-            let attempt =
-                || read.catalog.with_location(read.id, |location| read.store.read(location, &mut bytes));
-            let (requests, result) = repeat(shared, read.id, &[], attempt);
-            let whole = result.is_ok();
-            read.press.read(read.id, result.map(|()| bytes).map_err(|error| error.to_string()));
-            let mut state = shared.lock();
-            state.complete_pack(&read, requests, whole);
-            state
-        }
+        Task::Pack(read) => read.carry_out(shared),
     }
 }
 

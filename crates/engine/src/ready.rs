@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::bytes::human;
-use hotset_core::packages::{BATCH, Mixing};
+use hotset_core::packages::{self, BATCH, Mixing};
 use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
@@ -61,10 +61,16 @@ fn no_packages(
     let bytes = match place {
         Place::Unusable(why) => return why.clone(),
         Place::Runs(runs) => runs.largest(),
-        Place::Shelf(_) => request.package_bytes,
+        Place::Shelf(_) => packages::size(request.package_bytes, capacity).unwrap_or_default(),
     };
     if !policy.takes_packages() {
         format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
+    } else if bytes == 0 {
+        format!(
+            "an eighth of the cache of {} is less than 64 KiB, too little to be worth a request: raise `cache`, or \
+             set `package_size`",
+            human(capacity)
+        )
     } else if capacity / 8 < bytes {
         format!(
             "two packages of {} are more than a quarter of the cache of {}: raise `cache`, or lower `package_size`",
@@ -182,7 +188,7 @@ impl Ready {
         let place = place.filter(|_| packs);
         let found = place.map(|place| place.found(catalog.len())).unwrap_or_default();
         if let (Some(planner), Some(Place::Shelf(packaging))) = (&mut planner, place) {
-            found.iter().for_each(|(number, ids)| planner.packed(*number, ids));
+            found.iter().for_each(|(number, ids)| planner.found(*number, ids));
             planner.number_from(packaging.next);
         }
         let grant = JobGrant {
@@ -201,7 +207,10 @@ impl Ready {
             snapshot.fits(request, catalog.len())?;
             snapshot.put_into(&mut job, planner, catalog, &found)?;
         }
-        let unfinished = planner.as_ref().map(run::Planner::unfinished).unwrap_or_default();
+        let making = planner.as_ref().map(|planner| planner.making().iter());
+        let unfinished = making.into_iter().flatten().filter(|(_, making)| !making.written);
+        let packages = unfinished.map(|(&number, making)| (number, making.draft.ids.clone())).collect();
+        let unfinished = run::Packing { packages, ..run::Packing::default() };
         let unfinished = Work::new(None, unfinished, catalog.len());
         job.mind = planner.map(|planner| {
             let adapts = planner.strategy().adapts();

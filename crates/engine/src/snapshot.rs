@@ -5,7 +5,7 @@
 //! an engine that starts from a snapshot and is asked for a later slot decides what lies between and stands where
 //! the first one stood. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::importance::Table;
@@ -187,6 +187,8 @@ impl Snapshot {
             // Their numbers mean others in another place, and runs of another length are others.
             self.schedules.iter_mut().for_each(|saved| saved.packages.clear());
             self.planner.packing.clear();
+            self.planner.moved.clear();
+            (self.planner.packed, self.planner.living) = (None, None);
         }
         self.request = request.clone();
         Ok(())
@@ -203,10 +205,13 @@ impl Snapshot {
         let samples = catalog.len();
         // What does not fit here is the state's fault, which its kind says.
         let foreign = |error: Error| Error::changed(error.message);
-        planner.restore(&self.planner).map_err(foreign)?;
+        planner.restore(&self.planner, found).map_err(foreign)?;
+        let making = self.planner.packing.iter().map(|(&number, making)| (number, &making.draft.ids[..]));
+        let mut known: BTreeMap<u32, &[Id]> = making.collect();
+        known.extend(found.iter().map(|(number, ids)| (*number, &ids[..])));
         job.schedules = self.schedules(samples)?;
         for (saved, schedule) in self.schedules.iter().zip(job.schedules.values_mut()) {
-            let packages = planner.packages().map(|all| saved.packages_of(all, catalog, found));
+            let packages = planner.packages().map(|all| saved.packages_of(all, catalog, &known));
             schedule.set_packages(packages.zip(saved.package));
         }
         // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
@@ -262,19 +267,22 @@ impl Snapshot {
 }
 
 impl ScheduleSnapshot {
-    /// The packages as its plan saw them: without those that were completed since, in which some of the samples lie
-    /// now that lay in others then.
-    fn packages_of(&self, all: &Arc<Packages>, catalog: &Catalog, found: &[(u32, Vec<Id>)]) -> Arc<Packages> {
-        if self.packages.is_empty() {
-            return Arc::new(Packages::new(catalog.len()));
-        }
-        let known: BTreeSet<u32> = self.packages.iter().copied().collect();
-        if found.iter().all(|(number, _)| known.contains(number)) {
+    /// The packages as its plan saw them: without those that were complete since, in which some of the samples lie
+    /// now that lay in others then, and with those that have retired since.
+    fn packages_of(
+        &self,
+        all: &Arc<Packages>,
+        catalog: &Catalog,
+        known: &BTreeMap<u32, &[Id]>,
+    ) -> Arc<Packages> {
+        if all.living().eq(self.packages.iter().copied()) {
             return Arc::clone(all);
         }
         let mut packages = Packages::new(catalog.len());
-        for (number, ids) in found.iter().filter(|(number, _)| known.contains(number)) {
-            packages.place(*number, ids, catalog);
+        for number in &self.packages {
+            if let Some(ids) = known.get(number) {
+                packages.place(*number, ids, catalog);
+            }
         }
         Arc::new(packages)
     }

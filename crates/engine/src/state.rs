@@ -88,8 +88,8 @@ pub(crate) struct State {
     pub(crate) ahead: VecDeque<(u64, u32)>,
     /// Packages to be read, by ticket.
     pub(crate) loads: HashMap<u64, Load>,
-    /// Samples that packers read: (job, sample).
-    pub(crate) background: VecDeque<(u64, Id)>,
+    /// What packers read.
+    pub(crate) background: VecDeque<crate::packer::Wanted>,
     /// Reads taken off the queues so far.
     pub(crate) turns: u64,
     pub(crate) readers: usize,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::bytes::human;
+use hotset_core::packages::size;
 use hotset_core::{Error, Result};
-use hotset_engine::{Engine, JobRequest, OFF, PACKAGE_BYTES, Packaging, Place};
+use hotset_engine::{Engine, JobRequest, OFF, Packaging, Place};
 use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
@@ -50,8 +51,19 @@ impl Opening {
 
     /// The runs in the dataset's own objects, where those hold many samples each.
     fn runs(&self, engine: &Engine) -> Result<Option<Place>> {
-        let least = self.request.package_bytes;
-        let runs = engine.catalog(&self.request.dataset)?.run_packages(least);
+        let catalog = engine.catalog(&self.request.dataset)?;
+        let cache = self.request.cache.of(catalog.bytes()).min(catalog.bytes());
+        let Some(least) = size(self.request.package_bytes, cache) else {
+            // Where samples lie alone there would be none anyway, and nobody asked for them.
+            return Ok(catalog.run_packages(1).map(|_| {
+                Place::Unusable(format!(
+                    "an eighth of the cache of {} is less than 64 KiB, too little to be worth a request: raise `cache`, \
+                     or set `package_size`",
+                    human(cache)
+                ))
+            }));
+        };
+        let runs = catalog.run_packages(least);
         Ok(runs.map(|runs| {
             if runs.largest() > 0 {
                 return Place::Runs(Arc::new(runs));
@@ -122,7 +134,7 @@ impl Opening {
             policy_settings: asked.policy_settings,
             epochs: (asked.epochs > 0).then_some(asked.epochs),
             packages: some(asked.packages),
-            package_bytes: if asked.package_bytes == 0 { PACKAGE_BYTES } else { asked.package_bytes },
+            package_bytes: asked.package_bytes,
         };
         let named = [Some(&asked.run), asked.resume.as_ref().map(|resume| &resume.run)];
         named.into_iter().flatten().try_for_each(|run| check_run(run))?;

@@ -5,6 +5,7 @@
 //! counted.
 
 use hotset_core::counters::Counters;
+use hotset_core::run::Packing;
 
 /// See the module's head.
 pub(crate) struct Pace {
@@ -16,17 +17,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of an epoch of `slots` that was just begun, and what was counted of it so far.
-    pub(crate) fn new(counters: &Counters, slots: usize) -> Self {
+    /// Of an epoch of `slots` that was just begun, what is packed in it, and what was counted of it so far.
+    pub(crate) fn new(counters: &Counters, packing: &Packing, slots: usize) -> Self {
         let mean = |bytes: u64, count: u64| bytes.checked_div(count).unwrap_or(0);
-        let written = counters.storage_requests - counters.other_reads - counters.pack_reads;
+        let read = (packing.whole.len() + packing.single.len()) as u64;
+        let written = packing.packages.len() as u64;
         Self {
             other: (
                 counters.other_reads,
                 mean(counters.storage_bytes - counters.pack_bytes_read, counters.other_reads),
             ),
             work: [
-                (counters.pack_reads, mean(counters.pack_bytes_read, counters.pack_reads)),
+                (read, mean(counters.pack_bytes_read, read)),
                 (written, mean(counters.pack_bytes_written, written)),
             ],
             slots: slots as u64,
@@ -59,13 +61,16 @@ mod tests {
         let counters = Counters {
             other_reads: 3,
             storage_bytes: 3 * 50 + 40 * 100,
-            storage_requests: 3 + 40 + 2,
-            pack_reads: 40,
             pack_bytes_read: 4000,
             pack_bytes_written: 8000,
             ..Counters::default()
         };
-        let mut pace = Pace::new(&counters, 10);
+        let packing = Packing {
+            packages: vec![(0, Vec::new()), (1, Vec::new())],
+            whole: vec![(7, vec![1, 2])],
+            single: (10..49).collect(),
+        };
+        let mut pace = Pace::new(&counters, &packing, 10);
         assert_eq!(pace.evaluation().collect::<Vec<_>>(), [50, 50, 50]);
         let each: Vec<Vec<u64>> = (0..10).map(|slot| pace.work(slot).collect()).collect();
         assert!(each.iter().all(|requests| (4..=5).contains(&requests.len())), "{each:?}");
@@ -74,7 +79,7 @@ mod tests {
 
     #[test]
     fn an_epoch_without_packing_makes_no_requests() {
-        let mut pace = Pace::new(&Counters::default(), 0);
+        let mut pace = Pace::new(&Counters::default(), &Packing::default(), 0);
         assert_eq!((pace.evaluation().count(), pace.work(0).count()), (0, 0));
     }
 }

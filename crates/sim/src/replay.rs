@@ -16,7 +16,7 @@ use hotset_core::{Error, Id, Result, policy, sampling};
 use crate::outcome::{Epoch, Outcome};
 use crate::pace::Pace;
 use crate::timeline::Timeline;
-pub use crate::world::{Job, PACKAGE, World};
+pub use crate::world::{Job, World};
 
 /// Replays one run.
 pub fn run(world: &World, job: &Job) -> Result<Outcome> {
@@ -186,7 +186,7 @@ impl<'a> Replay<'a> {
     }
 
     fn epoch(&mut self, plan: &Plan, evaluated: usize) -> Epoch {
-        let mut pace = Pace::new(self.run.counters(), plan.len());
+        let mut pace = Pace::new(self.run.counters(), self.run.packing(), plan.len());
         if evaluated > 0 {
             self.timeline.evaluate(pace.evaluation(), evaluated);
         }

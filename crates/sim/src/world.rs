@@ -32,12 +32,9 @@ pub struct World {
     pub compute: Compute,
     /// Whether plans repeat samples rather than leave a remainder out.
     pub pad: bool,
-    /// The least bytes of a package; `None`: there are none.
+    /// The least bytes of a package, 0 where they follow the cache; `None`: there are none.
     pub packages: Option<u64>,
 }
-
-/// A package is read in one request; this many bytes are what makes that worth it.
-pub const PACKAGE: u64 = 1 << 20;
 
 impl World {
     /// Losses and sizes that belong together, with a storage of 5 ms and 16 requests in flight and a trainer
@@ -135,7 +132,14 @@ impl World {
             ("requests in flight", concurrency.to_string()),
             ("batch", format!("{batch} x {ranks}, {} ms", seconds_a_batch * 1e3)),
             ("read ahead", format!("{prefetch} batches")),
-            ("packages", self.packages.map_or("none".into(), |bytes| format!("of {}", human(bytes)))),
+            (
+                "packages",
+                match self.packages {
+                    None => "none".into(),
+                    Some(0) => "of 1 MiB, or an eighth of the cache".into(),
+                    Some(bytes) => format!("of {}", human(bytes)),
+                },
+            ),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

@@ -55,10 +55,10 @@ pub(crate) struct Simulate {
     /// Repeat samples rather than leave a remainder of the ranks out
     #[arg(long, help_heading = "What to run")]
     pad: bool,
-    /// Read samples of low importance in packages of at least so many bytes [without a value: 1MiB], where a
-    /// policy has a place for them
-    #[arg(long, value_name = "BYTES", num_args = 0..=1, default_missing_value = "1MiB", help_heading = "What to run")]
-    packages: Option<Amount>,
+    /// Read samples of low importance in packages of at least so many bytes [without a value: 1MiB, or an eighth of
+    /// the cache where that is less], where a policy has a place for them
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, help_heading = "What to run")]
+    packages: Option<Option<Amount>>,
     /// A figure of the papers, its numbers beside ours; `list` shows all
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     figure: Option<String>,
@@ -197,8 +197,9 @@ impl Simulate {
         };
         let packages = match self.packages {
             None => None,
-            Some(Amount::Bytes(bytes)) if bytes > 0 => Some(bytes),
-            Some(_) => return Err(Error::invalid("`packages` must be bytes above 0, like `1MiB`")),
+            Some(None) => Some(0),
+            Some(Some(Amount::Bytes(bytes))) if bytes > 0 => Some(bytes),
+            Some(Some(_)) => return Err(Error::invalid("`packages` must be bytes above 0, like `1MiB`")),
         };
         let inputs = self.inputs.open(&output::Listing::new())?;
         Ok(replay::World { storage, compute, pad: self.pad, packages, ..inputs })

@@ -1,10 +1,17 @@
 //! Packages as the plan sees them: which ids lie in which, nothing of their bytes.
 //!
-//! A package is one object of at least a mebibyte that holds many samples and is read in one request (iCache
-//! III-C). An id lies in at most one package: when it is packed again, its old copy is dead, and the old
-//! package is read with a hole in it until the last of its members has left. The [`Packer`] chooses what is
-//! packed; server and simulator both carry out what it says. Where samples lie side by side in larger objects
-//! anyway, as in tar shards, [runs] of them are the packages, and nothing is packed.
+//! A package is one object that holds many samples and is read in one request (iCache III-C). An id lies in at
+//! most one package: when it is packed again, its old copy is dead. The [`Packer`] chooses what is packed; server
+//! and simulator both carry out what it says. Where samples lie side by side in larger objects anyway, as in tar
+//! shards, [runs] of them are the packages, and nothing is packed.
+//!
+//! **Size.** A mebibyte, or an eighth of the cache where that is less ([`size`]); below 64 KiB packages are not
+//! worth their requests, and there are none.
+//!
+//! **Wear.** What is wanted of a package is the bytes of its members that are L-samples, or H-samples that are not
+//! resident. Below three quarters it is *worn*: plans use it after all others, and the packer moves its L-samples
+//! to new packages. Then it [retires](Packages::retire): the H-samples that are left in it lie in none, and its
+//! object can be deleted.
 
 mod mixing;
 mod packer;
@@ -12,7 +19,7 @@ mod runs;
 
 pub use mixing::{BATCH, Mixing};
 pub(crate) use packer::fit;
-pub use packer::{Packer, Packing};
+pub use packer::{Chosen, Draft, Packer, Scene};
 pub use runs::runs;
 
 use std::sync::Arc;
@@ -22,10 +29,37 @@ use crate::policy::Sizes;
 
 const NONE: u32 = u32::MAX;
 
+/// The bytes of a package where the cache is large enough.
+pub const USUAL: u64 = 1 << 20;
+/// Packages that the cache makes smaller than this are none.
+const LEAST: u64 = 64 << 10;
+/// The share of a package's bytes that must be wanted, as a fraction; below that it is worn.
+const WORN: (u64, u64) = (3, 4);
+/// A package is not read for fewer slots than this.
+pub const FEW: usize = 32;
+/// What a package that is made has before its samples: its head, and an entry of the index for each of them.
+pub const HEAD: u64 = 72;
+/// See [`HEAD`].
+pub const ENTRY: u64 = 24;
+
+/// The bytes of a package for a cache of `capacity`, unless somebody `asked` for another size (0: nobody did). None
+/// where packages would be so small that they are not worth their requests.
+pub fn size(asked: u64, capacity: u64) -> Option<u64> {
+    match asked {
+        0 => Some(USUAL.min(capacity / 8)).filter(|&bytes| bytes >= LEAST),
+        bytes => Some(bytes),
+    }
+}
+
+/// The length of a package that is made of so many samples of so many bytes together.
+pub fn length(samples: usize, bytes: u64) -> u64 {
+    HEAD + ENTRY * samples as u64 + bytes
+}
+
 /// Where a job's packages come from.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// They are made, of at least so many bytes each.
+    /// They are made, of at least so many bytes each; 0: as the cache's [`size`] has it.
     Made(u64),
     /// The dataset consists of them: they are complete, and no others are made.
     Given(Arc<Packages>),
@@ -40,7 +74,7 @@ struct Package {
     packed: u32,
     /// The bytes of all of them.
     bytes: u64,
-    /// The bytes that a read brings, with what lies between them.
+    /// The bytes that a read brings, with what lies before and between them.
     extent: u64,
 }
 
@@ -49,12 +83,14 @@ struct Package {
 pub struct Packages {
     of: Vec<u32>,
     packages: Vec<Package>,
+    /// Whether they lie in the dataset's own objects, so that none of them is ever made anew.
+    given: bool,
 }
 
 impl Packages {
     /// None yet, of a catalog of `samples`.
     pub fn new(samples: usize) -> Self {
-        Self { of: vec![NONE; samples], packages: Vec::new() }
+        Self { of: vec![NONE; samples], packages: Vec::new(), given: false }
     }
 
     /// A package of these ids is complete; its number. Their old copies are dead.
@@ -68,6 +104,7 @@ impl Packages {
     fn add_run(&mut self, ids: &[Id], sizes: &dyn Sizes, extent: u64) {
         let number = self.add(ids, sizes);
         self.packages[number as usize].extent = extent;
+        self.given = true;
     }
 
     /// Package `number`, of these ids, is complete. Copies of them that lie elsewhere are dead, so packages are
@@ -89,8 +126,9 @@ impl Packages {
             self.packages[was as usize].members.retain(|&id| of[id as usize] == was);
         }
         let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
+        let extent = length(ids.len(), bytes);
         self.packages[number as usize] =
-            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes, extent: bytes };
+            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes, extent };
     }
 
     /// The number after that of the last package.
@@ -103,10 +141,10 @@ impl Packages {
         self.members(package).is_empty()
     }
 
-    /// A package was lost: its members lie in none.
-    pub fn remove(&mut self, package: u32) {
-        let Some(lost) = self.packages.get_mut(package as usize) else { return };
-        for id in std::mem::take(&mut lost.members) {
+    /// A package has retired, or was lost: its members lie in none.
+    pub fn retire(&mut self, package: u32) {
+        let Some(gone) = self.packages.get_mut(package as usize) else { return };
+        for id in std::mem::take(&mut gone.members) {
             self.of[id as usize] = NONE;
         }
     }
@@ -134,6 +172,16 @@ impl Packages {
     /// All bytes that reading `package` brings.
     pub fn extent(&self, package: u32) -> u64 {
         self.packages.get(package as usize).map_or(0, |package| package.extent)
+    }
+
+    /// The bytes of those members of `package` that are `wanted`.
+    pub fn wanted(&self, package: u32, sizes: &dyn Sizes, wanted: impl Fn(Id) -> bool) -> u64 {
+        self.members(package).iter().filter(|id| wanted(**id)).map(|&id| sizes.size(id)).sum()
+    }
+
+    /// Whether `package` is worn when `wanted` of its bytes are.
+    pub fn is_worn(&self, package: u32, wanted: u64) -> bool {
+        !self.given && wanted * WORN.1 < self.bytes(package) * WORN.0
     }
 
     /// The bytes of the largest package that is in use.
@@ -171,7 +219,33 @@ mod tests {
         );
         packages.add(&[0, 1], &sizes);
         assert_eq!(packages.living().collect::<Vec<_>>(), [1, 2], "nobody is left in the first");
-        packages.remove(second);
+        packages.retire(second);
         assert_eq!((packages.of(2), packages.members(second)), (None, &[][..]));
+    }
+
+    #[test]
+    fn a_package_is_a_mebibyte_or_an_eighth_of_the_cache_and_none_below_64_kib() {
+        assert_eq!(size(0, 1 << 40), Some(1 << 20));
+        assert_eq!(size(0, 8 << 20), Some(1 << 20));
+        assert_eq!(size(0, 4 << 20), Some(512 << 10));
+        assert_eq!((size(0, 512 << 10), size(0, (512 << 10) - 8)), (Some(64 << 10), None));
+        assert_eq!(size(700, 10), Some(700), "what was asked for stays");
+    }
+
+    #[test]
+    fn a_package_is_worn_below_three_quarters_of_its_bytes() {
+        let sizes = vec![10u64; 8];
+        let mut packages = Packages::new(8);
+        let package = packages.add(&[0, 1, 2, 3], &sizes);
+        let worn = |packages: &Packages, until: Id| {
+            packages.is_worn(package, packages.wanted(package, &sizes, |id| id < until))
+        };
+        assert!(!worn(&packages, 3) && worn(&packages, 2));
+        packages.add(&[0], &sizes);
+        assert!(worn(&packages, 3), "a dead copy is not wanted");
+        assert_eq!(packages.extent(package), 72 + 4 * 24 + 40, "its head is read too");
+        let mut runs = Packages::new(8);
+        runs.add_run(&[0, 1, 2, 3], &sizes, 55);
+        assert!(!runs.is_worn(0, 0), "nobody packs runs anew");
     }
 }

@@ -56,6 +56,10 @@ impl Policy for Impact {
         true
     }
 
+    fn low(&self) -> (u64, u64) {
+        self.0.low()
+    }
+
     fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
         self.0.load(members, due, evicted);
     }

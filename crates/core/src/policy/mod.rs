@@ -243,6 +243,11 @@ pub trait Policy: Send {
     fn takes_packages(&self) -> bool {
         false
     }
+    /// The bytes that the region for packages gets when the next plan begins, if they are as much as two packages, and
+    /// the most that it can have.
+    fn low(&self) -> (u64, u64) {
+        (0, 0)
+    }
     /// A package was read that holds `members`; those it does not keep are forgotten.
     fn load(&mut self, _members: &[Id], _due: &dyn Due, _evicted: &mut Vec<Id>) {}
     /// The plan says that `id` leaves now.

@@ -44,11 +44,7 @@ impl Tally {
 
     /// A package is read.
     pub(super) fn package(&mut self, packages: &Packages, package: u32) {
-        self.counters.storage_reads += u64::from(packages.packed(package));
-        self.counters.package_reads += 1;
-        self.counters.package_bytes += packages.bytes(package);
-        self.counters.storage_bytes += packages.extent(package);
-        self.counters.storage_requests += 1;
+        self.counters.read_package(packages, package);
     }
 
     /// A slot is served; the bytes of its own read.

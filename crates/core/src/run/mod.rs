@@ -10,8 +10,8 @@
 //! 5. [`Run::report`] takes losses as they come, by mini-batch.
 //!
 //! Every decided slot is exactly one of hit, packed and single. A package read counts as one request, all its
-//! samples as reads, and all its bytes. What the packer reads and writes is counted in the epoch in which it
-//! packs; its packages are complete when the next plan is made.
+//! samples as reads, and all its bytes, head included. What the packer reads and writes is counted in the epoch in
+//! which it packs.
 
 mod counting;
 mod decide;
@@ -21,7 +21,7 @@ mod planner;
 use std::sync::Arc;
 
 pub use self::decide::{Schedules, Step, decide, peek};
-pub use self::planner::{Last, Made, Planner, Saved, Sight, reports, valid_scores};
+pub use self::planner::{Last, Made, Making, Packing, Planner, Saved, Sight, reports, valid_scores};
 
 use crate::counters::Counters;
 use crate::importance::{SLICE, Score, Table};
@@ -33,7 +33,6 @@ use crate::settings::Values;
 use crate::{Error, Id, Result};
 
 use self::counting::Tally;
-use self::packing::Work;
 
 /// What a run is made from.
 #[derive(Clone)]
@@ -113,8 +112,7 @@ impl Config {
 
 /// What a planner may know of `policy`.
 pub fn sight(policy: &dyn Policy, samples: usize, looks_at_residents: bool) -> Sight {
-    let low = policy.regions().iter().find(|region| region.name == "l").map_or(0, |low| low.capacity);
-    Sight { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low }
+    Sight { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low: policy.low() }
 }
 
 /// See the module's head.
@@ -123,7 +121,7 @@ pub struct Run {
     planner: Planner,
     policy: Box<dyn Policy>,
     schedules: Schedules,
-    work: Work,
+    packing: Packing,
     tally: Tally,
     future: Option<Future>,
     loads: Vec<u32>,
@@ -143,7 +141,7 @@ impl Run {
             config,
             policy,
             schedules: Schedules::new(),
-            work: Work::default(),
+            packing: Packing::default(),
             future: None,
             loads: Vec::new(),
             evicted: Vec::new(),
@@ -175,9 +173,14 @@ impl Run {
         self.planner.table()
     }
 
-    /// The packages that are complete.
+    /// The packages that the plan being decided was made from.
     pub fn packages(&self) -> Option<&Packages> {
         self.planner.packages().map(|packages| &**packages)
+    }
+
+    /// What is packed while the plan being decided is carried out.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
     }
 
     /// The counters of the epoch being decided.
@@ -185,10 +188,9 @@ impl Run {
         self.tally.counters()
     }
 
-    /// `epoch` is over: all its reports are in, and what was packed in it is complete.
+    /// `epoch` is over: all its reports are in.
     pub fn close(&mut self, epoch: u64) {
         self.planner.close(epoch);
-        self.work.complete(&mut self.planner);
     }
 
     /// Whose losses under the current model the plan of `epoch` needs.
@@ -204,13 +206,10 @@ impl Run {
         let sight = sight(&*self.policy, samples, self.planner.looks_at_residents());
         let made = self.planner.plan(epoch, self.config.world, inputs, &sight);
         self.tally.plan(&made.plan);
-        self.work.begin(
-            made.packing,
-            &made.plan,
-            &*self.policy,
-            &*self.config.sizes,
-            self.tally.counters_mut(),
-        );
+        let packages = made.packages.as_ref().map(|(packages, _)| &**packages);
+        made.packing.count(packages, &*self.config.sizes, self.tally.counters_mut());
+        made.packing.packages.iter().for_each(|(number, _)| self.planner.written(*number));
+        self.packing = made.packing;
         let schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
         self.schedules.clear();
         self.schedules.insert(epoch, schedule);

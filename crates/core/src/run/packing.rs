@@ -1,60 +1,35 @@
-//! Carries out what the packer chose, as far as counting goes.
+//! Counts what the packer does.
 //!
-//! Packages chosen when a plan begins are written during its epoch. A sample that passes through memory in
-//! that epoch, because the plan serves it or it is resident, costs the packer no read; every other one does.
+//! All of it is settled when a plan is made, and is counted then: what is read for packages, and what is written. When it
+//! is read and written changes nothing.
 
-use super::Planner;
-use crate::Id;
-use crate::bits::Bits;
+use super::Packing;
 use crate::counters::Counters;
-use crate::policy::{Policy, Sizes};
-use crate::sampling::Plan;
+use crate::packages::{Packages, length};
+use crate::policy::Sizes;
 
-/// The packages being written in this epoch.
-#[derive(Debug, Default)]
-pub(super) struct Work {
-    packing: Vec<(u32, Vec<Id>)>,
-}
-
-impl Work {
-    /// Begins to write `packing` during the epoch of `plan`, and counts what that costs.
-    pub(super) fn begin(
-        &mut self,
-        packing: Vec<(u32, Vec<Id>)>,
-        plan: &Plan,
-        policy: &dyn Policy,
-        sizes: &dyn Sizes,
-        counters: &mut Counters,
-    ) {
-        let mut passing = Bits::new(if packing.is_empty() { 0 } else { sizes.len() });
-        if !packing.is_empty() {
-            plan.ids().iter().for_each(|&id| {
-                passing.insert(id);
-            });
+impl Packing {
+    /// Counts it, in the epoch whose plan it was chosen with and which was made from `packages`.
+    pub fn count(&self, packages: Option<&Packages>, sizes: &dyn Sizes, counters: &mut Counters) {
+        for (_, ids) in &self.packages {
+            counters.pack_bytes_written += length(ids.len(), ids.iter().map(|&id| sizes.size(id)).sum());
+            counters.storage_requests += 1;
         }
-        for &id in packing.iter().flat_map(|(_, ids)| ids) {
-            let size = sizes.size(id);
-            counters.pack_bytes_written += size;
-            if !passing.contains(id) && !policy.contains(id) {
-                count_read(counters, size);
-            }
+        for &(package, _) in &self.whole {
+            let (samples, bytes) = packages
+                .map_or((0, 0), |packages| (u64::from(packages.packed(package)), packages.extent(package)));
+            count_read(counters, samples, bytes);
         }
-        counters.storage_requests += packing.len() as u64;
-        self.packing = packing;
-    }
-
-    /// What was written is complete.
-    pub(super) fn complete(&mut self, planner: &mut Planner) {
-        for (number, ids) in std::mem::take(&mut self.packing) {
-            planner.packed(number, &ids);
+        for &id in &self.single {
+            count_read(counters, 1, sizes.size(id));
         }
     }
 }
 
-fn count_read(counters: &mut Counters, size: u64) {
-    counters.pack_reads += 1;
-    counters.pack_bytes_read += size;
-    counters.storage_reads += 1;
+fn count_read(counters: &mut Counters, samples: u64, bytes: u64) {
+    counters.pack_reads += samples;
+    counters.pack_bytes_read += bytes;
+    counters.storage_reads += samples;
     counters.storage_requests += 1;
-    counters.storage_bytes += size;
+    counters.storage_bytes += bytes;
 }

@@ -6,14 +6,18 @@
 //! A plan that was made and will not be served (training starts over, or comes with other ranks) is taken back:
 //! the planner remembers how its strategy stood before the last plan, and makes the same one again when it is
 //! asked for the same epoch.
+//!
+//! **Packages.** What is packed is chosen with each plan, and so is what is complete when the next one is made: see
+//! [`crate::packages::Packer`]. The planner goes by that alone, and never asks when a package was written; who
+//! carries the plan out waits for it, and says if it will not come ([`Planner::lost`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Config, Inputs};
 use crate::bits::Bits;
 use crate::importance::{Report, SLICE, Score, Table, cut};
-use crate::packages::{Origin, Packages, Packer, Packing, fit};
+use crate::packages::{self, Chosen, Draft, Origin, Packages, Packer, Scene, fit};
 use crate::sampling::{self, Draw, Drawn, Plan, Reevaluation, Residents, Rolling, Strategy, under_way};
 use crate::{Error, Id, Result};
 
@@ -23,8 +27,32 @@ pub struct Made {
     pub plan: Arc<Plan>,
     /// The packages that it was made from, and the bytes of one.
     pub packages: Option<(Arc<Packages>, u64)>,
-    /// What is packed while it is carried out: packages of these numbers and ids.
-    pub packing: Vec<(u32, Vec<Id>)>,
+    /// What is packed while it is carried out.
+    pub packing: Packing,
+}
+
+/// What is packed while a plan is carried out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Packages of these numbers and ids.
+    pub packages: Vec<(u32, Vec<Id>)>,
+    /// Older packages that are read whole for it, with the members that are needed of them.
+    pub whole: Vec<(u32, Vec<Id>)>,
+    /// Samples that are read one by one for it.
+    pub single: Vec<Id>,
+}
+
+/// A package that was chosen, until it is both complete and written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Making {
+    /// The epoch that it is made in.
+    pub epoch: u64,
+    /// What it holds, and whether the plan of the epoch after may use it.
+    pub draft: Draft,
+    /// Whether plans use it.
+    pub complete: bool,
+    /// Whether its write has ended.
+    pub written: bool,
 }
 
 /// What a plan may know of the cache.
@@ -32,8 +60,8 @@ pub struct Made {
 pub struct Sight {
     /// Who is resident, where [`Planner::looks_at_residents`].
     pub residents: Option<Residents>,
-    /// The bytes of the L region.
-    pub low: u64,
+    /// The L region's bytes when the plan begins, and the most that it can have: see [`crate::policy::Policy::low`].
+    pub low: (u64, u64),
 }
 
 /// The plan made last: its epoch, the ranks it was cut over, whom it left out.
@@ -63,9 +91,13 @@ pub struct Planner {
     packer: Option<Packer>,
     /// The least bytes of a package, where packages are used, also if no more are made.
     package: Option<u64>,
-    /// The packages that are being made, and who is in one of them.
-    packing: BTreeMap<u32, Vec<Id>>,
+    /// The packages that are being made and are not complete, and who is in one of them.
+    packing: BTreeMap<u32, Making>,
     busy: Bits,
+    /// Worn packages that retire when nobody in them is being packed.
+    moved: BTreeSet<u32>,
+    /// The newest epoch that was packed in.
+    packed: Option<u64>,
     /// The number of the next package.
     next: u32,
 }
@@ -86,7 +118,8 @@ impl Planner {
         let uses = packs && strategy.looks_at_residents(true) && !strategy.looks_at_residents(false);
         let (packer, packages) = match config.packages.clone().filter(|_| uses) {
             Some(Origin::Made(bytes)) => {
-                let packer = Packer::new(bytes, config.capacity, config.seed);
+                let bytes = packages::size(bytes, config.capacity);
+                let packer = bytes.and_then(|bytes| Packer::new(bytes, config.capacity, config.seed));
                 let packages = packer.as_ref().map(|_| Arc::new(Packages::new(samples)));
                 (packer, packages)
             }
@@ -101,6 +134,8 @@ impl Planner {
             packages,
             packing: BTreeMap::new(),
             busy: Bits::new(if packer.is_some() { samples } else { 0 }),
+            moved: BTreeSet::new(),
+            packed: None,
             next: 0,
             table: Table::of_scores(samples, strategy.score()),
             last: None,
@@ -135,13 +170,12 @@ impl Planner {
         self.packages.as_ref()
     }
 
-    /// Package `number`, of these ids, is complete, or was found so.
-    pub fn packed(&mut self, number: u32, ids: &[Id]) {
+    /// Package `number`, of these ids, was found complete.
+    pub fn found(&mut self, number: u32, ids: &[Id]) {
         if let Some(packages) = &mut self.packages {
             Arc::make_mut(packages).place(number, ids, &*self.config.sizes);
             self.next = self.next.max(packages.next());
         }
-        self.given_up(number);
     }
 
     /// Numbers of packages below `next` are taken.
@@ -149,16 +183,48 @@ impl Planner {
         self.next = self.next.max(next);
     }
 
-    /// A package was chosen and will not be made.
-    pub fn given_up(&mut self, number: u32) {
-        for id in self.packing.remove(&number).unwrap_or_default() {
-            self.busy.remove(id);
-        }
+    /// The packages that were chosen and are not both complete and written.
+    pub fn making(&self) -> &BTreeMap<u32, Making> {
+        &self.packing
     }
 
-    /// The packages that were chosen and are neither complete nor given up.
-    pub fn unfinished(&self) -> Vec<(u32, Vec<Id>)> {
-        self.packing.iter().map(|(number, ids)| (*number, ids.clone())).collect()
+    /// The write of a package has ended. Plans do not ask for it: only who goes on after a kill must know.
+    pub fn written(&mut self, number: u32) {
+        if let Some(making) = self.packing.get_mut(&number) {
+            making.written = true;
+        }
+        self.packing.retain(|_, making| !(making.complete && making.written));
+    }
+
+    /// What was chosen is complete as far as the plan of `epoch` goes.
+    fn complete(&mut self, epoch: u64) {
+        let Some(packages) = &mut self.packages else { return };
+        // What comes late in an epoch is for the plan after the next. Training that went back has left later ones.
+        let usable = |making: &Making| {
+            let early = making.epoch + 1 == epoch && making.draft.early;
+            !making.complete && (early || making.epoch > epoch || making.epoch + 1 < epoch)
+        };
+        let done: Vec<u32> =
+            self.packing.iter().filter(|(_, making)| usable(making)).map(|(&number, _)| number).collect();
+        if done.is_empty() && self.moved.is_empty() {
+            return;
+        }
+        let packages = Arc::make_mut(packages);
+        for number in done {
+            let Some(making) = self.packing.get_mut(&number) else { continue };
+            making.complete = true;
+            packages.place(number, &making.draft.ids, &*self.config.sizes);
+            making.draft.ids.iter().for_each(|&id| self.busy.remove(id));
+        }
+        self.packing.retain(|_, making| !(making.complete && making.written));
+        let busy = &self.busy;
+        self.moved.retain(|&package| {
+            let stays = packages.members(package).iter().any(|&id| busy.contains(id));
+            if !stays {
+                packages.retire(package);
+            }
+            stays
+        });
     }
 
     /// Makes no packages from now on; those that are complete are used while they last.
@@ -166,10 +232,21 @@ impl Planner {
         self.packer = None;
     }
 
-    /// A package was lost: the next plan does without it.
+    /// A package was lost, or will not be made: the next plan does without it.
     pub fn lost(&mut self, package: u32) {
-        if let Some(packages) = &mut self.packages {
-            Arc::make_mut(packages).remove(package);
+        let Some(packages) = &mut self.packages else { return };
+        match self.packing.remove(&package) {
+            Some(making) if !making.complete => {
+                for &id in &making.draft.ids {
+                    self.busy.remove(id);
+                    // It stays where it lies, and that package does not retire.
+                    packages.of(id).map(|package| self.moved.remove(&package));
+                }
+            }
+            _ => {
+                Arc::make_mut(packages).retire(package);
+                self.moved.remove(&package);
+            }
         }
     }
 
@@ -185,6 +262,7 @@ impl Planner {
             .closed
             .filter(|closed| *closed < epoch)
             .or(epoch.checked_sub(1).filter(|_| self.closed.is_some()));
+        self.packed = self.packed.filter(|packed| *packed < epoch);
     }
 
     /// `epoch` is over: all its reports are in. Said twice it changes nothing.
@@ -203,12 +281,11 @@ impl Planner {
     /// Makes the plan of `epoch` for `world` ranks.
     pub fn plan(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, sight: &Sight) -> Made {
         self.step_back(epoch);
+        self.complete(epoch);
         // An epoch of a length of its own comes out even.
         let pad = self.rolling.is_none() && (self.config.pad || self.strategy.pads());
-        let package = self
-            .package
-            .map(|least| self.packages.as_ref().map_or(0, |packages| packages.largest()).max(least));
-        let buffer = package.map_or(0, |bytes| sight.low.max(2 * bytes));
+        let package = self.package();
+        let buffer = package.map_or(0, |bytes| sight.low.0.max(bytes.saturating_mul(2)).min(sight.low.1));
         let carried = match &self.last {
             // A padded plan leaves nobody out.
             _ if pad => Some(&[][..]),
@@ -241,29 +318,45 @@ impl Planner {
         // The plan is made: what came late in the epoch before counts from now on.
         self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
         while self.table.settle() {}
-        let packing = self.choose(epoch, &plan);
+        let packing = self.choose(epoch, &plan, sight.residents.as_ref());
         Made { plan: Arc::new(plan), packages: self.packages.clone().zip(package), packing }
     }
 
-    fn choose(&mut self, epoch: u64, plan: &Plan) -> Vec<(u32, Vec<Id>)> {
+    /// The bytes of the largest package, in use or to be made.
+    fn package(&self) -> Option<u64> {
+        let largest = self.packages.as_ref().map_or(0, |packages| packages.largest());
+        self.package.map(|least| largest.max(least))
+    }
+
+    fn choose(&mut self, epoch: u64, plan: &Plan, residents: Option<&Residents>) -> Packing {
+        // A plan that is made again packs nothing more.
+        let again = self.packed.is_some_and(|packed| packed >= epoch);
         let chosen = match (&self.packer, &self.packages, plan.keys()) {
-            (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 => {
-                packer.choose(epoch, packages, keys, &*self.config.sizes, plan, &self.busy)
+            (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 && !again => {
+                let (sizes, busy) = (&*self.config.sizes, &self.busy);
+                packer.choose(&Scene { epoch, packages, keys, sizes, plan, residents, busy })
             }
-            _ => Packing::new(),
+            _ => Chosen::default(),
         };
+        self.packed = self.packed.max(Some(epoch));
         let first = self.next;
-        self.next += chosen.len() as u32;
-        let packing: Vec<(u32, Vec<Id>)> = (first..).zip(chosen).collect();
-        packing.iter().for_each(|(number, ids)| self.packs_now(*number, ids));
+        self.next += chosen.drafts.len() as u32;
+        let packages = (first..).zip(&chosen.drafts).map(|(number, draft)| (number, draft.ids.clone()));
+        let packing = Packing { packages: packages.collect(), whole: chosen.whole, single: chosen.single };
+        self.moved.extend(chosen.moved);
+        for (number, draft) in (first..).zip(chosen.drafts) {
+            self.makes(number, Making { epoch, draft, complete: false, written: false });
+        }
         packing
     }
 
-    fn packs_now(&mut self, number: u32, ids: &[Id]) {
-        ids.iter().for_each(|&id| {
-            self.busy.insert(id);
-        });
-        self.packing.insert(number, ids.to_vec());
+    fn makes(&mut self, number: u32, making: Making) {
+        if !making.complete {
+            making.draft.ids.iter().for_each(|&id| {
+                self.busy.insert(id);
+            });
+        }
+        self.packing.insert(number, making);
     }
 
     /// Remembers how it stands before the plan of `epoch`, or goes back to how it stood.
@@ -298,15 +391,19 @@ impl Planner {
         self.table.apply(reports)
     }
 
-    /// All that plans are made from, so that a planner of the same configuration goes on the same. Packages that are
-    /// complete are not part of it: they say themselves what they hold.
+    /// All that plans are made from, so that a planner of the same configuration goes on the same. What lies in
+    /// packages that are complete is not part of it: they say that themselves.
     pub fn save(&self) -> Saved {
+        let made = self.packages.as_ref().filter(|_| self.packer.is_some());
         Saved {
             table: self.table.save(),
             strategy: self.strategy.save(),
             last: self.last.clone(),
             closed: self.closed,
-            packing: self.unfinished(),
+            packing: self.packing.clone(),
+            moved: self.moved.clone(),
+            packed: self.packed,
+            living: made.map(|packages| packages.living().collect()),
             rest: self.save_rest(),
         }
     }
@@ -318,8 +415,9 @@ impl Planner {
         })
     }
 
-    /// Takes what [`Self::save`] gave, after all packages that were found complete were said to be.
-    pub fn restore(&mut self, saved: &Saved) -> Result<()> {
+    /// Takes what [`Self::save`] gave, where these packages were `found` written. Those that were found and are of no
+    /// plan before it are left out: they are chosen anew.
+    pub fn restore(&mut self, saved: &Saved, found: &[(u32, Vec<Id>)]) -> Result<()> {
         let samples = self.config.sizes.len();
         let foreign = || Error::invalid("the state does not fit the dataset");
         self.table = if saved.table.is_empty() {
@@ -328,7 +426,7 @@ impl Planner {
             Table::restore(samples, &saved.table).ok_or_else(foreign)?
         };
         let inside = |ids: &[Id]| ids.iter().all(|&id| (id as usize) < samples);
-        if !saved.packing.iter().all(|(_, ids)| inside(ids)) {
+        if !saved.packing.values().all(|making| inside(&making.draft.ids)) {
             return Err(foreign());
         }
         if saved.last.as_ref().is_some_and(|(_, world, left_out)| *world == 0 || !inside(left_out)) {
@@ -343,15 +441,26 @@ impl Planner {
         }
         self.strategy.restore(&saved.strategy)?;
         (self.last, self.closed) = (saved.last.clone(), saved.closed);
-        let complete = |planner: &Self, number: u32| {
-            planner.packages.as_ref().is_some_and(|packages| packages.packed(number) > 0)
-        };
-        for (number, ids) in &saved.packing {
-            if self.packer.is_some() && !complete(self, *number) {
-                self.packs_now(*number, ids);
-                self.next = self.next.max(number.saturating_add(1));
-            }
+        if self.packer.is_none() {
+            return Ok(());
         }
+        let written: BTreeMap<u32, &[Id]> = found.iter().map(|(number, ids)| (*number, &ids[..])).collect();
+        if let Some(living) = &saved.living {
+            let mut packages = Packages::new(samples);
+            for number in living {
+                let making = saved.packing.get(number).map(|making| &making.draft.ids[..]);
+                if let Some(ids) = written.get(number).copied().or(making) {
+                    packages.place(*number, ids, &*self.config.sizes);
+                }
+            }
+            self.packages = Some(Arc::new(packages));
+        }
+        for (&number, making) in &saved.packing {
+            self.makes(number, Making { written: written.contains_key(&number), ..making.clone() });
+            self.next = self.next.max(number.saturating_add(1));
+        }
+        self.packing.retain(|_, making| !(making.complete && making.written));
+        (self.moved, self.packed) = (saved.moved.clone(), saved.packed);
         Ok(())
     }
 }
@@ -367,9 +476,15 @@ pub struct Saved {
     pub last: Option<Last>,
     /// The newest epoch that is over.
     pub closed: Option<u64>,
-    /// The packages that were being made.
-    pub packing: Vec<(u32, Vec<Id>)>,
-    /// What is left of the last draw, as a plan saves itself; empty where nothing is.
+    /// The packages that were being made, or that no plan used yet.
+    pub packing: BTreeMap<u32, Making>,
+    /// Worn packages that retire when what moves out of them is complete.
+    pub moved: BTreeSet<u32>,
+    /// The newest epoch that was packed in.
+    pub packed: Option<u64>,
+    /// The packages that plans use, where some are made; `None`: all that are found.
+    pub living: Option<BTreeSet<u32>>,
+    /// What is left of the strategy's last draw, where epochs have a length of their own; empty: nothing.
     pub rest: Vec<u8>,
 }
 

@@ -40,7 +40,7 @@ fn step(planner: &mut Planner, epoch: u64, world: u32) -> Arc<Plan> {
         Reevaluation::All => (0..SAMPLES as Id).map(|id| (id, loss(id, epoch))).collect(),
     };
     let residents = Residents::default();
-    let sight = Sight { residents: planner.looks_at_residents().then_some(residents), low: 0 };
+    let sight = Sight { residents: planner.looks_at_residents().then_some(residents), low: (0, 0) };
     let inputs = Inputs { reevaluated: Some(&reevaluated), ..Inputs::default() };
     let plan = planner.plan(epoch, world, &inputs, &sight).plan;
     let losses: Vec<f32> = plan.ids().iter().map(|&id| loss(id, epoch)).collect();
@@ -92,7 +92,7 @@ fn what_is_left_is_saved_and_a_restored_planner_goes_on_the_same() {
             step(&mut first, epoch, 1);
         }
         let mut second = Planner::new(config(entry, "60"), false);
-        second.restore(&first.save()).unwrap();
+        second.restore(&first.save(), &[]).unwrap();
         for epoch in 4..8 {
             let (expected, plan) = (step(&mut whole, epoch, 1), step(&mut second, epoch, 1));
             assert_eq!(expected.ids(), plan.ids(), "{}, epoch {epoch}", entry.name);
@@ -100,7 +100,7 @@ fn what_is_left_is_saved_and_a_restored_planner_goes_on_the_same() {
         let mut damaged = first.save();
         if !damaged.rest.is_empty() {
             damaged.rest.truncate(damaged.rest.len() / 2);
-            assert!(Planner::new(config(entry, "60"), false).restore(&damaged).is_err());
+            assert!(Planner::new(config(entry, "60"), false).restore(&damaged, &[]).is_err());
         }
     }
 }

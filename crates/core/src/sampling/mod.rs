@@ -170,6 +170,16 @@ impl Residents {
         Self { all, low }
     }
 
+    /// These ids, none of them in the L region.
+    #[cfg(test)]
+    pub(crate) fn from_ids(samples: usize, ids: &[Id]) -> Self {
+        let (mut all, low) = (Bits::new(samples), Bits::new(samples));
+        ids.iter().for_each(|&id| {
+            all.insert(id);
+        });
+        Self { all, low }
+    }
+
     /// Whether `id` was resident.
     pub fn contains(&self, id: Id) -> bool {
         self.all.contains(id)

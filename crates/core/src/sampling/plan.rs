@@ -29,7 +29,7 @@ pub struct Drawn {
     pub ids: Vec<Id>,
     /// Every slot's weight in the loss; empty where all are 1.
     pub weights: Vec<f32>,
-    /// Whether each slot serves an id that was not selected; empty where none does.
+    /// Whether each slot serves another id than the one selected for it; empty where none does.
     pub substituted: Vec<bool>,
     /// What happens before which slot, in the order of slots.
     pub events: Vec<(u32, Event)>,
@@ -259,7 +259,7 @@ impl Plan {
         self.silent && slot >= self.ids.len() - self.padded
     }
 
-    /// Whether a slot serves an id that was not selected.
+    /// Whether a slot serves another id than the one selected for it.
     pub fn is_substituted(&self, slot: usize) -> bool {
         self.substituted.get(slot).copied().unwrap_or(false)
     }

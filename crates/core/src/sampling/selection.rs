@@ -106,7 +106,7 @@ impl Selection {
             _ => Mode::Off,
         };
         let front = draw.carried.map_or(0, <[Id]>::len);
-        substitute(ids, front, keys, draw, mode, self.setup.seed)
+        substitute(ids, front, keys, draw, mode, (&*self.setup.sizes, self.setup.seed))
     }
 }
 

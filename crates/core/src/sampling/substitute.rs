@@ -7,10 +7,11 @@
 //!
 //! 1. first the selected L-samples that lie in the L region still, before any package pushes them out;
 //! 2. then group after group of packages. A selected H-sample that is not resident and lies in one of a
-//!    group's packages joins that group, so that it needs no read of its own.
+//!    group's packages joins that group, so that it needs no read of its own. Worn packages come after all others,
+//!    the fullest first.
 //!
-//! A package is read right before the first slot that serves one of its samples. Nobody is served twice. When
-//! there are not enough packages, the slots that are left keep their own ids and are read singly.
+//! A package is read right before the first slot that serves one of its samples, and not for a handful of slots. No id
+//! is served twice. When there are not enough packages, the slots that are left keep their own ids and are read singly.
 //!
 //! With [`Mode::High`] (iCache's table III) an L slot whose id is not resident serves a resident H-sample
 //! instead, first those that are not in the plan, then any of them again.
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use super::{Draw, Drawn, Event};
 use crate::bits::Bits;
 use crate::importance::Keys;
-use crate::packages::Packages;
+use crate::packages::{FEW, Packages};
+use crate::policy::Sizes;
 use crate::{Id, Rng};
 
 /// What takes the slot of an L-sample that is not at hand.
@@ -40,14 +42,15 @@ pub(super) fn substitute(
     keys: Arc<Keys>,
     draw: &Draw<'_>,
     mode: Mode,
-    seed: u64,
+    (sizes, seed): (&dyn Sizes, u64),
 ) -> Drawn {
     let selected_high = ids.iter().filter(|&&id| keys.is_high(id)).count() as u64;
     let mut drawn = Drawn { ids, selected_high, keys: Some(keys), ..Drawn::default() };
     let mut rng = Rng::new(seed, draw.number(), "substitute");
     match (mode, draw.packages) {
         (Mode::Low, Some((packages, buffer))) if packages.living().next().is_some() => {
-            by_low(&mut drawn, front, draw, packages, buffer, &mut rng);
+            let order = order(packages, drawn.keys.as_deref(), draw, sizes, &mut rng);
+            by_low(&mut drawn, front, draw, (packages, buffer, order), &mut rng);
         }
         (Mode::High, _) => by_high(&mut drawn, front, draw, &mut rng),
         _ => {}
@@ -80,8 +83,50 @@ fn by_high(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, rng: &mut Rng) {
     drawn.substituted = substituted;
 }
 
+/// The packages in the order in which slots are filled from them, and whether each is worn. The order is drawn anew each
+/// epoch; packages of which much is resident come later, and worn ones last, the fullest first.
+fn order(
+    packages: &Packages,
+    keys: Option<&Keys>,
+    draw: &Draw<'_>,
+    sizes: &dyn Sizes,
+    rng: &mut Rng,
+) -> Vec<(u32, bool)> {
+    let resident = |id: Id| draw.residents.is_some_and(|residents| residents.contains(id));
+    let high = |id: Id| keys.is_some_and(|keys| keys.is_high(id));
+    let (mut first, mut second, mut worn) = (Vec::new(), Vec::new(), Vec::new());
+    for package in packages.living() {
+        let wanted = packages.wanted(package, sizes, |id| !high(id) || !resident(id));
+        if packages.is_worn(package, wanted) {
+            worn.push((wanted, package));
+        } else if packages.is_worn(package, packages.wanted(package, sizes, |id| !resident(id))) {
+            second.push((package, false));
+        } else {
+            first.push((package, false));
+        }
+    }
+    rng.shuffle(&mut first);
+    rng.shuffle(&mut second);
+    worn.sort_unstable_by_key(|&(wanted, package)| (std::cmp::Reverse(wanted), package));
+    first.append(&mut second);
+    first.extend(worn.into_iter().map(|(_, package)| (package, true)));
+    first
+}
+
+/// The fewest slots that a package is read for: half of its samples, and for a worn one no handful.
+fn least_slots(packages: &Packages, package: u32, worn: bool) -> usize {
+    let half = packages.packed(package) as usize / 2;
+    if worn { half.max(FEW) } else { half }
+}
+
 /// See the module's head.
-fn by_low(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, packages: &Packages, buffer: u64, rng: &mut Rng) {
+fn by_low(
+    drawn: &mut Drawn,
+    front: usize,
+    draw: &Draw<'_>,
+    (packages, buffer, order): (&Packages, u64, Vec<(u32, bool)>),
+    rng: &mut Rng,
+) {
     let Some(keys) = drawn.keys.clone() else { return };
     let resident = |id: Id| draw.residents.is_some_and(|residents| residents.contains(id));
     let low_resident = |id: Id| draw.residents.is_some_and(|residents| residents.is_low(id));
@@ -103,11 +148,10 @@ fn by_low(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, packages: &Packages,
     rng.shuffle(&mut stream);
     let claimed = stream.len();
 
-    let mut order: Vec<u32> = packages.living().collect();
-    rng.shuffle(&mut order);
+    let was = drawn.ids.clone();
     let mut moved = Bits::new(keys.len());
     let (mut group, mut group_bytes) = (Vec::new(), 0u64);
-    for package in order {
+    for (package, worn) in order {
         if open == 0 {
             break;
         }
@@ -117,7 +161,13 @@ fn by_low(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, packages: &Packages,
             .copied()
             .filter(|&id| !keys.is_high(id) && !planned.contains(id))
             .collect();
-        if low.is_empty() {
+        // One of the first slots stays where it is, though its package is read.
+        let joins = |id: &Id| {
+            keys.is_high(*id) && selected.contains(*id) && !resident(*id) && !was[..front].contains(id)
+        };
+        let hard: Vec<Id> = packages.members(package).iter().copied().filter(joins).collect();
+        let fresh = low.iter().filter(|id| !resident(**id)).count();
+        if low.is_empty() || fresh.min(open) + hard.len() < least_slots(packages, package, worn) {
             continue;
         }
         rng.shuffle(&mut low);
@@ -133,19 +183,28 @@ fn by_low(drawn: &mut Drawn, front: usize, draw: &Draw<'_>, packages: &Packages,
             planned.insert(id);
         }
         group.append(&mut low);
-        let hard = packages.members(package).iter().copied();
-        for id in hard.filter(|&id| keys.is_high(id) && selected.contains(id) && !resident(id)) {
-            // One of the first slots stays where it is, though its package is read.
-            if !drawn.ids[..front].contains(&id) {
-                moved.insert(id);
-                group.push(id);
-            }
-        }
+        hard.iter().for_each(|&id| {
+            moved.insert(id);
+        });
+        group.extend(hard);
     }
     close(&mut stream, &mut group, rng);
-    place(drawn, front, &stream, open, draw, &moved, &planned);
+    // Those in no package first: read for their slots, they can be packed.
+    let keeps = |id: Id| !keys.is_high(id) && !resident(id) && !planned.contains(id);
+    let (loose, lying): (Vec<Id>, Vec<Id>) = drawn
+        .ids
+        .iter()
+        .skip(front)
+        .copied()
+        .filter(|&id| keeps(id))
+        .partition(|&id| packages.of(id).is_none());
+    let mut own = Bits::new(keys.len());
+    loose.into_iter().chain(lying).take(open).for_each(|id| {
+        own.insert(id);
+    });
+    place(drawn, front, &stream, &own, draw, &moved);
     let fresh = stream.split_off(claimed);
-    drawn.substituted = drawn.ids.iter().map(|&id| !selected.contains(id)).collect();
+    drawn.substituted = drawn.ids.iter().zip(&was).map(|(id, was)| id != was).collect();
     drawn.ids.iter().for_each(|&id| selected.remove(id));
     drawn.unserved = (0..keys.len() as Id).filter(|&id| selected.contains(id)).collect();
     drawn.events = loads(&drawn.ids, &fresh, packages, keys.len());
@@ -157,16 +216,8 @@ fn close(stream: &mut Vec<Id>, group: &mut Vec<Id>, rng: &mut Rng) {
     stream.append(group);
 }
 
-/// Lets the stream run through the slots that are not fixed. `left` L slots keep their own ids.
-fn place(
-    drawn: &mut Drawn,
-    front: usize,
-    stream: &[Id],
-    mut left: usize,
-    draw: &Draw<'_>,
-    moved: &Bits,
-    planned: &Bits,
-) {
+/// Lets the stream run through the slots that are not fixed. L slots of `own` ids keep them.
+fn place(drawn: &mut Drawn, front: usize, stream: &[Id], own: &Bits, draw: &Draw<'_>, moved: &Bits) {
     let Some(keys) = drawn.keys.clone() else { return };
     let resident = |id: Id| draw.residents.is_some_and(|residents| residents.contains(id));
     let low_resident = |id: Id| draw.residents.is_some_and(|residents| residents.is_low(id));
@@ -177,10 +228,7 @@ fn place(
         } else if resident(*id) {
             !low_resident(*id)
         } else {
-            // Its own id is read singly, if no package serves it anyway.
-            let own = left > 0 && !planned.contains(*id);
-            left -= usize::from(own);
-            own
+            own.contains(*id)
         };
         if !fixed && let Some(streamed) = next.next() {
             *id = streamed;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Residents;
+use super::super::{Equal, Residents};
 use super::*;
 use crate::importance::Ranking;
 use crate::policy;
 
 const SAMPLES: usize = 400;
+const SIZES: Equal = Equal { samples: SAMPLES, size: 10 };
 
 /// Ids from 320 up are hard; every id below 300 lies in one of 15 packages, and so do 320 to 339.
 fn world() -> (Arc<Keys>, Packages) {
@@ -26,7 +27,7 @@ fn world() -> (Arc<Keys>, Packages) {
 fn served(selected: Vec<Id>, front: usize, mode: Mode) -> Drawn {
     let (keys, packages) = world();
     let draw = Draw { packages: Some((&packages, 500)), ..Draw::default() };
-    substitute(selected, front, keys, &draw, mode, 7)
+    substitute(selected, front, keys, &draw, mode, (&SIZES, 7))
 }
 
 fn every_second() -> Vec<Id> {
@@ -41,9 +42,9 @@ fn nobody_is_served_twice_and_every_selected_hard_sample_is_served() {
     let ids: BTreeSet<Id> = drawn.ids.iter().copied().collect();
     assert_eq!((ids.len(), drawn.ids.len()), (200, 200));
     assert!((320..400).step_by(2).all(|id| ids.contains(&id)));
-    let unselected = drawn.ids.iter().filter(|id| *id % 2 == 1).count();
-    assert_eq!(drawn.substituted.iter().filter(|flag| **flag).count(), unselected);
-    assert!(unselected > 50);
+    let others = drawn.ids.iter().zip(every_second()).map(|(id, selected)| *id != selected);
+    assert_eq!(drawn.substituted, others.collect::<Vec<_>>(), "slots that serve another id than selected");
+    assert!(drawn.ids.iter().filter(|id| *id % 2 == 1).count() > 50);
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn slots_keep_their_ids_when_packages_run_out() {
     let drawn = served(everybody.clone(), 0, Mode::Low);
     let ids: BTreeSet<Id> = drawn.ids.iter().copied().collect();
     assert_eq!(ids.len(), SAMPLES);
-    assert!(!drawn.substituted.contains(&true));
+    assert!(drawn.unserved.is_empty());
     assert_eq!(drawn.events.len(), 15);
 }
 
@@ -117,7 +118,7 @@ fn residents_keep_their_slots_and_those_of_the_region_come_before_any_package() 
     let here = residents(&[0, 2, 380], &[&[4, 6, 7]], &keys);
     let draw = Draw { packages: Some((&packages, 500)), residents: Some(&here), ..Draw::default() };
     let selected = every_second();
-    let drawn = substitute(selected.clone(), 0, keys, &draw, Mode::Low, 7);
+    let drawn = substitute(selected.clone(), 0, keys, &draw, Mode::Low, (&SIZES, 7));
     for id in [0, 2, 380] {
         let place = |ids: &[Id]| ids.iter().position(|other| *other == id);
         assert_eq!(place(&drawn.ids), place(&selected));
@@ -133,7 +134,7 @@ fn hard_residents_take_the_slots_of_easy_ones_where_that_is_asked() {
     let (keys, _) = world();
     let here = residents(&[0, 321, 323, 380], &[], &keys);
     let draw = Draw { residents: Some(&here), ..Draw::default() };
-    let drawn = substitute(every_second(), 0, Arc::clone(&keys), &draw, Mode::High, 7);
+    let drawn = substitute(every_second(), 0, Arc::clone(&keys), &draw, Mode::High, (&SIZES, 7));
     for (slot, id) in every_second().into_iter().enumerate() {
         let served = drawn.ids[slot];
         if keys.is_high(id) || id == 0 {
@@ -143,4 +144,38 @@ fn hard_residents_take_the_slots_of_easy_ones_where_that_is_asked() {
         }
     }
     assert!(drawn.ids.contains(&321) && drawn.ids.contains(&323), "those not in the plan come first");
+}
+
+/// A training in which these are resident, in the H region.
+fn drawn_beside(residents: &[Id], packages: &Packages, keys: &Arc<Keys>) -> Drawn {
+    let here = Residents::from_ids(SAMPLES, residents);
+    let draw = Draw { packages: Some((packages, 500)), residents: Some(&here), ..Draw::default() };
+    substitute(every_second(), 0, Arc::clone(keys), &draw, Mode::Low, (&SIZES, 7))
+}
+
+#[test]
+fn worn_packages_are_read_last_and_not_for_a_handful() {
+    let (keys, mut packages) = world();
+    // Hard samples that are resident fill half of two packages, and all but a few of another.
+    let (sizes, hard) = (vec![10u64; SAMPLES], (320..400).collect::<Vec<Id>>());
+    let half = packages.add(&[(0..40).collect::<Vec<Id>>(), hard[..40].to_vec()].concat(), &sizes);
+    let little = packages.add(&[(40..60).collect::<Vec<Id>>(), hard[40..].to_vec()].concat(), &sizes);
+    let read = |drawn: &Drawn| -> Vec<u32> {
+        let loads = drawn.events.iter().map(|(_, event)| match event {
+            Event::Load(package) => *package,
+            Event::Leave(id) => panic!("{id} leaves"),
+        });
+        loads.collect()
+    };
+    let drawn = drawn_beside(&hard, &packages, &keys);
+    assert!(!read(&drawn).contains(&half) && !read(&drawn).contains(&little), "{:?}", read(&drawn));
+    // Without the others the fuller one is used, and the other would be read for twenty slots.
+    (0..15).for_each(|package| packages.retire(package));
+    let drawn = drawn_beside(&hard, &packages, &keys);
+    assert_eq!(read(&drawn), [half]);
+    let ids: BTreeSet<Id> = drawn.ids.iter().copied().collect();
+    assert_eq!(ids.len(), drawn.ids.len(), "no id is served twice");
+    // A slot that is left over keeps its own id, one that lies in no package first.
+    let kept = drawn.ids.iter().filter(|id| packages.of(**id).is_none() && !keys.is_high(**id)).count();
+    assert_eq!(kept, 160 - 40);
 }

@@ -35,6 +35,8 @@ pub struct Memory {
     pub most_in_flight: AtomicUsize,
     /// One read in so many fails transiently; 0 for none.
     pub fail_every: AtomicU64,
+    /// Reads take a while that differs from one to the next, by this seed; 0 for none.
+    pub jitter: AtomicU64,
     /// Ids that are gone.
     pub vanished: Mutex<Vec<u64>>,
     held: Mutex<bool>,
@@ -59,6 +61,10 @@ impl Store for Memory {
         let held = self.held.lock().unwrap();
         drop(self.released.wait_while(held, |held| *held).unwrap());
         let count = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
+        let jitter = self.jitter.load(Ordering::SeqCst);
+        if jitter > 0 {
+            (0..content(count ^ jitter, 1)[0] % 64).for_each(|_| std::thread::yield_now());
+        }
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         let id: u64 = at.key.rsplit('/').next().unwrap().parse().unwrap();
         if self.vanished.lock().unwrap().contains(&id) {
@@ -183,7 +189,7 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
         policy_settings: Default::default(),
         epochs: None,
         packages: None,
-        package_bytes: hotset_engine::PACKAGE_BYTES,
+        package_bytes: 1 << 20,
     }
 }
 

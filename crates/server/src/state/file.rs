@@ -9,11 +9,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use hotset_core::bytes::Amount;
-use hotset_core::run::Saved;
+use hotset_core::packages::Draft;
+use hotset_core::run::{Making, Saved};
 use hotset_core::{Error, Result};
 use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
 use hotset_store::regular;
-use hotset_wire::state::{CutState, JobState, LastPlan, PackingState, RankState, ScheduleState};
+use hotset_wire::state::{
+    CutState, JobState, LastPlan, PackagesState, PackingState, RankState, ScheduleState,
+};
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
@@ -121,9 +124,21 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
         packing: planner
             .packing
             .iter()
-            .map(|(number, ids)| PackingState { number: *number, ids: ids.clone() })
+            .map(|(&number, making)| PackingState {
+                number,
+                ids: making.draft.ids.clone(),
+                epoch: making.epoch,
+                early: making.draft.early,
+                complete: making.complete,
+            })
             .collect(),
         rest: planner.rest.clone(),
+        moved: planner.moved.iter().copied().collect(),
+        packed: planner.packed,
+        living: planner
+            .living
+            .as_ref()
+            .map(|living| PackagesState { numbers: living.iter().copied().collect() }),
         last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
     }
 }
@@ -162,7 +177,18 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
             strategy: state.strategy_state,
             last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
             closed: state.closed,
-            packing: state.packing.into_iter().map(|packing| (packing.number, packing.ids)).collect(),
+            packing: state
+                .packing
+                .into_iter()
+                .map(|packing| {
+                    let draft = Draft { ids: packing.ids, early: packing.early };
+                    let (epoch, complete) = (packing.epoch, packing.complete);
+                    (packing.number, Making { epoch, draft, complete, written: false })
+                })
+                .collect(),
+            moved: state.moved.into_iter().collect(),
+            packed: state.packed,
+            living: state.living.map(|living| living.numbers.into_iter().collect()),
             rest: state.rest,
         },
         cuts: state

@@ -5,7 +5,7 @@ use hotset_core::{Result, bytes::Amount};
 use super::Studio;
 use crate::grid;
 use crate::outcome::{Mean, Outcome};
-use crate::replay::{self, Job, PACKAGE};
+use crate::replay::{self, Job};
 use crate::timeline::Storage;
 
 /// One run of a figure.
@@ -51,7 +51,7 @@ impl Arms {
     pub(crate) fn run(studio: &Studio<'_>, arms: &[Arm]) -> Result<Self> {
         let one = |arm: &Arm| {
             let mut world = studio.world.clone();
-            world.packages = arm.packages.then_some(world.packages.unwrap_or(PACKAGE));
+            world.packages = arm.packages.then_some(world.packages.unwrap_or_default());
             world.storage = arm.storage.unwrap_or(world.storage);
             let amount: Amount = arm.cache.parse()?;
             replay::run(&world, &Job::new(&arm.pair.parse()?, arm.cache.clone(), amount, 0)?)

@@ -85,6 +85,13 @@ impl Low {
         self.used += self.sizes.size(id);
     }
 
+    /// Lets a resident stay as if it came now; its package comes again. It is a hit all the same.
+    pub(super) fn renew(&mut self, id: Id) {
+        self.remove(id);
+        self.push(id);
+        self.unserved.remove(id);
+    }
+
     /// Takes `id` out, which goes elsewhere.
     pub(super) fn remove(&mut self, id: Id) {
         self.tickets[id as usize] = ABSENT;

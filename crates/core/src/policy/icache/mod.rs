@@ -113,9 +113,13 @@ impl Icache {
 
     /// How many bytes the L region gets for packages of `package` bytes.
     fn low_share(&self, package: u64) -> u64 {
+        self.split().max(package.saturating_mul(2)).min(self.regions_capacity())
+    }
+
+    /// The L region's bytes by what the plan before selected.
+    fn split(&self) -> u64 {
         let whole = self.regions_capacity();
-        let least = package.saturating_mul(2);
-        let share = match (self.split, self.selected) {
+        match (self.split, self.selected) {
             (Split::Paper, Some([high_slots, slots, high, all])) if high > 0 && all > high => {
                 let rate = |slots: u64, ids: u64| slots as f64 / ids as f64;
                 let (r_high, r_low) =
@@ -124,8 +128,7 @@ impl Icache {
                 (whole as f64 * low) as u64
             }
             _ => whole / 10,
-        };
-        share.max(least).min(whole)
+        }
     }
 
     fn is_buffered(&self, id: Id) -> bool {
@@ -220,7 +223,17 @@ impl Policy for Icache {
         true
     }
 
+    fn low(&self) -> (u64, u64) {
+        (self.split(), self.regions_capacity())
+    }
+
     fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
+        // Those that are here since before stay as long as the others.
+        for &id in members {
+            if self.low.contains(id) {
+                self.low.renew(id);
+            }
+        }
         let coming: Vec<Id> = members.iter().copied().filter(|&id| !self.contains(id)).collect();
         let bytes: u64 = coming.iter().map(|&id| self.sizes.size(id)).sum();
         let Some(others) = self.low_limit.checked_sub(bytes) else { return };
