@@ -228,6 +228,13 @@ impl Snapshot {
         }
         (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
         job.arrived.clone_from(&self.begun);
+        // Readers go on with what was begun and do not begin it again, so what it has is said here.
+        let begun = job.schedules.values().filter(|schedule| schedule.begun());
+        let planned: Vec<(u64, usize)> =
+            begun.map(|schedule| (schedule.plan().epoch(), schedule.plan().len())).collect();
+        for (epoch, slots) in planned {
+            job.counters(Some(epoch)).planned = slots as u64;
+        }
         let (kept, residents) = (&mut job.kept, &mut job.residents);
         job.policy.residents(&mut |id| *residents += u64::from(kept.insert(id)));
         Ok(())
