@@ -224,3 +224,19 @@ def test_a_sum_of_datasets_takes_auto_alone(tmp_path: Path) -> None:
             sampler.update(ids, ids.float())
             trained += len(ids)
         assert trained == len(sampler) == 51
+
+
+def test_a_state_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+    first = Training(place, epoch_length=48, **SETTINGS["iis"])
+    for epoch in range(2):
+        first.epoch(epoch)
+    begun = first.epoch(2, most=3)
+    state, learned = first.sampler.state_dict(), first.sampler.importance_state()
+    whole = [*begun, *first.epoch(2)[len(begun) :]]
+    # Half as long an epoch for each of two ranks is the same epoch.
+    second = Training(place, epoch_length=24, rank=1, num_replicas=2, **SETTINGS["iis"])
+    second.sampler.load_importance_state(learned)
+    second.sampler.load_state_dict(state)
+    assert (second.sampler.position, len(second.sampler)) == (12, 24)
+    assert second.epoch(2) == whole[25::2]
