@@ -141,10 +141,8 @@ class Sampler(Informed, DistributedSampler[int]):
                 self._source.options if package_options is None else package_options
             ),
         )
-        self._given_ranks = rank, num_replicas
+        self._given = rank, num_replicas, resume
         self._attach(scheme)
-        self._scheme = scheme
-        self._source.attach(scheme, rank, num_replicas, resume)
         self.epoch = self._source.resumed or 0
         # Until the first iteration, as good as can be told now.
         self.rank, self.num_replicas = self._source.ranks()
@@ -160,7 +158,7 @@ class Sampler(Informed, DistributedSampler[int]):
         if self.epoch_length is not None:
             settings["epoch_length"] = str(self.epoch_length)
         self._scheme = replace(scheme, settings=settings)
-        self._source.attach(self._scheme, *self._given_ranks)
+        self._source.attach(self._scheme, *self._given)
 
     def set_epoch_length(self, length: int | str | None) -> None:
         """Sets `epoch_length`, before the first epoch."""
