@@ -51,6 +51,7 @@ impl Engine {
                 if !gathered {
                     book.counters(Some(epoch)).overdue += 1;
                     tracing::warn!(job, epoch, "planned without all ranks: one has not come or not reported");
+                    book.give_up(epoch);
                 }
                 book.planning = Some(epoch);
                 drop(state);
@@ -106,6 +107,7 @@ impl State {
     pub(crate) fn ask_for(&mut self, serial: u64, epoch: u64, rank: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.arrived.insert(rank, epoch);
+        job.absent.remove(&rank);
         if job.gathering.epoch != epoch || job.gathering.asked.is_none() {
             job.gathering =
                 crate::job::Gathering { epoch, asked: Some(Instant::now()), ..Default::default() };
@@ -113,12 +115,18 @@ impl State {
     }
 
     /// A rank that begins an earlier epoch than its last has gone back, or started over: what was reported of the
-    /// future that it left no longer outweighs what it will report.
+    /// future that it left no longer outweighs what it will report. The others follow: what the first has reported
+    /// until then stays.
     fn go_back(&mut self, serial: u64, epoch: u64, rank: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        if job.begun.get(&rank).is_none_or(|&begun| begun <= epoch) {
+        let follows = job.following.remove(&rank).is_some_and(|back| epoch >= back);
+        if follows || job.begun.get(&rank).is_none_or(|&begun| begun <= epoch) {
             return;
         }
+        let others = job.begun.iter().filter(|&(&other, &begun)| other != rank && begun > epoch);
+        job.following = others.map(|(&other, _)| (other, epoch)).collect();
+        // Where they had come in that future says nothing of this one.
+        job.arrived.retain(|other, _| !job.following.contains_key(other));
         job.reported.retain(|_, (of, _)| *of < epoch);
         if let Some(mind) = &job.mind {
             mind.rewind(epoch);

@@ -79,6 +79,10 @@ pub(crate) struct Job {
     pub(crate) arrived: BTreeMap<u32, u64>,
     /// How many of its slots each rank has reported, and of which epoch.
     pub(crate) reported: BTreeMap<u32, (u64, u64)>,
+    /// Ranks that a plan was made without, and that were not heard of since: the next plans do not wait for them.
+    pub(crate) absent: BTreeSet<u32>,
+    /// Ranks that have not followed one that went back, and the epoch that it went back to.
+    pub(crate) following: BTreeMap<u32, u64>,
     /// The epoch whose plan is being made.
     pub(crate) planning: Option<u64>,
     pub(crate) gathering: Gathering,
@@ -131,6 +135,8 @@ impl Job {
             begun: BTreeMap::new(),
             arrived: BTreeMap::new(),
             reported: BTreeMap::new(),
+            absent: BTreeSet::new(),
+            following: BTreeMap::new(),
             planning: None,
             gathering: Gathering::default(),
             notes: Vec::new(),
@@ -182,11 +188,19 @@ impl Job {
         (0..over.world).all(|rank| self.has_left(before, rank))
     }
 
-    /// Whether a rank has gone on to a later epoch, or never began this one.
+    /// Whether a rank has gone on to a later epoch, or will not train this one. One that has not begun it yet may only be
+    /// slower than the others: it is waited for.
     fn has_left(&self, epoch: u64, rank: u32) -> bool {
-        let arrived = self.arrived.get(&rank).is_some_and(|&arrived| arrived > epoch);
-        let schedule = self.schedules.get(&epoch);
-        arrived || schedule.is_none_or(|schedule| schedule.begun() && !schedule.begun_by(rank))
+        self.arrived.get(&rank).is_some_and(|&arrived| arrived > epoch)
+            || self.absent.contains(&rank)
+            || !self.schedules.contains_key(&epoch)
+    }
+
+    /// Whether a rank has reported all that the plan of the epoch after is made from.
+    fn has_reported(&self, epoch: u64, rank: u32, slots: u64) -> bool {
+        let needed = cut(slots as usize) as u64;
+        let passed = |&(of, upto): &(u64, u64)| of > epoch || (of == epoch && upto >= needed);
+        self.reported.get(&rank).is_some_and(passed)
     }
 
     /// Whether every rank of the epoch before `epoch` has reported what its plan needs, or has come to `epoch`.
@@ -203,11 +217,20 @@ impl Job {
         if ahead && mind.looks_back && !decided() {
             return false;
         }
-        let needed = cut(over.rank_len as usize) as u64;
-        let reported = |rank: &u32| {
-            self.reported.get(rank).is_some_and(|&(of, upto)| of > before || (of == before && upto >= needed))
+        let gathered = |rank| self.has_reported(before, rank, over.rank_len) || self.has_left(before, rank);
+        !mind.needs_losses || (0..over.world).all(gathered)
+    }
+
+    /// Goes on without the ranks that the plan of `epoch` has waited for.
+    pub(crate) fn give_up(&mut self, epoch: u64) {
+        let Some(before) = epoch.checked_sub(1) else { return };
+        let Some(&over) = self.cuts.get(&before) else { return };
+        let trainer = self.mind.as_ref().is_some_and(|mind| mind.waits_for_trainer);
+        let gathered = |rank: &u32| {
+            self.has_left(before, *rank) || (!trainer && self.has_reported(before, *rank, over.rank_len))
         };
-        !mind.needs_losses || (0..over.world).all(|rank| reported(&rank) || self.has_left(before, rank))
+        let missing: Vec<u32> = (0..over.world).filter(|rank| !gathered(rank)).collect();
+        self.absent.extend(missing);
     }
 
     /// The schedule of an epoch, if it is still the one of that generation.

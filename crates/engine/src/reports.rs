@@ -85,6 +85,7 @@ impl Engine {
             counters.rejected_scores += rejected;
             let heard = book.reported.entry(rank).or_insert((epoch, 0));
             *heard = (*heard).max((epoch, upto));
+            book.absent.remove(&rank);
         }
         if let Some(kind) = takes {
             let own = (kind != mind.score).then(|| Score::of(kind, &heard));

@@ -133,6 +133,89 @@ fn a_rank_that_stops_reporting_and_never_comes_back_is_waited_for_but_not_for_ev
 }
 
 #[test]
+fn plans_are_the_same_whichever_rank_trains_first() {
+    let (opened, _) = dataset(&sizes());
+    // How many batches each rank trains before the other has its turn: with all of them, it has reported the epoch before
+    // the other begins it. The second goes first where the first has none.
+    let planned = |strategy: &str, turns: [usize; 2], prefetch: bool| {
+        let engine = patient(Duration::from_secs(3600));
+        let mut reader = Reader::new(&engine, &opened);
+        let mut asked = asked(&opened, strategy);
+        asked.prefetch = prefetch;
+        engine.open_job(reader.session, asked, None).unwrap();
+        let mut plans = Vec::new();
+        // One that plans no epoch ahead goes back once: what it had planned of the future that it leaves is known.
+        let epochs: &[u64] = if prefetch { &[0, 1, 2, 3] } else { &[0, 1, 2, 3, 1, 2, 3] };
+        for (number, &epoch) in epochs.iter().enumerate() {
+            let loss = |id: Id| ((u64::from(id) * 7919 + epoch * 104_729) % 1009) as f32;
+            let mut upto = [0, 0];
+            let mut parts: [Option<Vec<Id>>; 2] = [None, None];
+            let order = if turns[0] == 0 { [1, 0] } else { [0, 1] };
+            while upto.iter().zip(&parts).any(|(upto, ids)| ids.as_ref().is_none_or(|ids| *upto < ids.len()))
+            {
+                for rank in order {
+                    let ids = parts[rank].get_or_insert_with(|| {
+                        let plan = within(strategy, || {
+                            engine.begin_epoch("job", epoch, (rank as u32, 2), 0, false).unwrap()
+                        });
+                        if plans.len() == number {
+                            plans.push(plan.ids().to_vec());
+                        }
+                        plan.rank_ids(rank as u32).collect()
+                    });
+                    for _ in 0..turns[rank].max(1) {
+                        let batch = &ids[upto[rank]..ids.len().min(upto[rank] + BATCH)];
+                        if batch.is_empty() {
+                            break;
+                        }
+                        let held = reader.get_as(rank as u32, &indices(epoch, batch)).unwrap();
+                        reader.release(held);
+                        upto[rank] += batch.len();
+                        let losses: Vec<f32> = batch.iter().map(|&id| loss(id)).collect();
+                        let (rank, upto) = (rank as u32, upto[rank] as u64);
+                        let trained = Trained { epoch, rank, upto, ids: batch, losses: &losses };
+                        engine.report("job", trained).unwrap();
+                    }
+                }
+            }
+        }
+        plans
+    };
+    for strategy in ["iis", "cis", "infobatch"] {
+        for prefetch in [false, true] {
+            let turns = planned(strategy, [1, 1], prefetch);
+            assert!(turns[1] != turns[2] && turns[2] != turns[3], "{strategy}");
+            for other in [[usize::MAX, 1], [0, usize::MAX], [3, 1], [2, 5]] {
+                let same = planned(strategy, other, prefetch) == turns;
+                assert!(same, "{strategy}, {other:?}, prefetch {prefetch}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_not_begun_is_waited_for_and_once_it_is_overdue_no_longer() {
+    let (opened, _) = dataset(&sizes());
+    let engine = patient(Duration::from_millis(300));
+    let mut reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, asked(&opened, "iis"), None).unwrap();
+    for epoch in 0..3 {
+        let plan = within("iis", || engine.begin_epoch("job", epoch, (0, 2), 0, false).unwrap());
+        train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32);
+    }
+    let overdue = |epochs: std::ops::Range<u64>| -> Vec<u64> {
+        epochs.map(|epoch| counters(&engine, epoch).overdue).collect()
+    };
+    assert_eq!(overdue(0..3), [0, 1, 0], "the first plan is made without losses");
+    // It comes after all, and is waited for again.
+    let plan = within("iis", || engine.begin_epoch("job", 3, (1, 2), 0, false).unwrap());
+    engine.begin_epoch("job", 3, (0, 2), 0, false).unwrap();
+    train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32);
+    within("iis", || engine.begin_epoch("job", 4, (0, 2), 0, false).unwrap());
+    assert_eq!(overdue(3..5), [0, 1]);
+}
+
+#[test]
 fn a_rank_that_ends_in_the_middle_of_its_reevaluation_is_not_waited_for_for_ever() {
     let (opened, _) = dataset(&sizes());
     let engine = patient(Duration::from_millis(300));
