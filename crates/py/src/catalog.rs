@@ -54,7 +54,7 @@ impl Catalog {
         let request = Request { place, layout, extensions, label, root, storage_options };
         let (outcome, exception) = py.detach(|| {
             let exception = Cell::new(None);
-            // A listing cannot be stopped half-way; what Python raised meanwhile comes out at its end.
+            // What Python raises ends the listing, and is raised.
             let outcome = hotset_store::open(&request, None, &mut |done| {
                 let said = Python::try_attach(|py| match &progress {
                     Some(callback) => callback.call1(py, ("listing", done)).map(drop),
@@ -62,7 +62,9 @@ impl Catalog {
                 });
                 if let Some(Err(error)) = said {
                     exception.set(Some(error));
+                    return Err(Error::unavailable("the listing was interrupted"));
                 }
+                Ok(())
             });
             (outcome, exception.into_inner())
         });

@@ -27,13 +27,14 @@ impl Catalogs {
         Self { listings, turns: Mutex::default(), requests: Mutex::default() }
     }
 
-    /// Opens a dataset for a session; `progress` is told how many samples were listed.
+    /// Opens a dataset for a session; `progress` is told how many samples were listed. Its error ends the listing, unless
+    /// others wait for it too.
     pub(crate) fn open(
         &self,
         engine: &Engine,
         session: SessionId,
         asked: OpenDataset,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<DatasetOpened> {
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
@@ -46,11 +47,11 @@ impl Catalogs {
             root: asked.root,
             storage_options: asked.storage_options.into_iter().collect(),
         };
-        let turn = {
+        let own = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(turns.entry(request.place.clone()).or_default())
         };
-        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = own.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }
@@ -59,7 +60,11 @@ impl Catalogs {
         let mut opened = match turn.as_ref().filter(|(same, _)| *same == request) {
             Some((_, opened)) => Opened { cached: true, ..opened.clone() },
             None => {
-                let opened = open(&request, self.listings.as_deref(), progress);
+                let mut tell = |done: u64| {
+                    let told = progress(done);
+                    if self.is_awaited(&request.place, &own) { Ok(()) } else { told }
+                };
+                let opened = open(&request, self.listings.as_deref(), &mut tell);
                 // Whoever comes from now on looks for itself.
                 self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.place);
                 turn.insert((request.clone(), opened?)).1.clone()
@@ -85,6 +90,13 @@ impl Catalogs {
         requests.retain(|dataset, _| engine.catalog(dataset).is_ok());
         requests.insert(dataset.clone(), request);
         Ok(describe(dataset, &opened.catalog, opened.cached))
+    }
+
+    /// Whether others wait for the turn that one has at a place.
+    fn is_awaited(&self, place: &str, turn: &Turn) -> bool {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = turns.get(place).is_some_and(|kept| Arc::ptr_eq(kept, turn));
+        Arc::strong_count(turn) > 1 + usize::from(kept)
     }
 
     /// Joins a dataset that is open here.
@@ -117,3 +129,7 @@ fn describe(dataset: String, catalog: &hotset_store::Catalog, cached: bool) -> D
         parts: catalog.parts().to_vec(),
     }
 }
+
+#[cfg(test)]
+#[path = "catalogs_tests.rs"]
+mod tests;

@@ -174,12 +174,17 @@ fn answer(
         request::Kind::OpenDataset(asked) => {
             let mut told = Instant::now();
             let opened = host.catalogs.open(engine, session, asked, &mut |done| {
+                host.check()?;
+                if connection.hung_up() {
+                    return Err(Error::unavailable("the client has gone, and nothing is listed for it"));
+                }
                 if told.elapsed() >= PROGRESS {
                     told = Instant::now();
                     let progress = proto::Progress { what: "listing".into(), done };
-                    // A client that has gone is noticed when the answer is sent.
+                    // A client that has gone meanwhile is noticed next time.
                     let _ = send(connection, host, response::Kind::Progress(progress));
                 }
+                Ok(())
             })?;
             response::Kind::DatasetOpened(opened)
         }

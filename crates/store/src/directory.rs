@@ -120,15 +120,13 @@ pub(crate) struct Directory {
 pub(crate) struct Progress<'a> {
     pub(crate) seen: u64,
     pub(crate) dangling: Dangling,
-    pub(crate) tell: &'a mut dyn FnMut(u64),
+    pub(crate) tell: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
 impl Progress<'_> {
-    fn count(&mut self) {
+    fn count(&mut self) -> Result<()> {
         self.seen += 1;
-        if self.seen.is_multiple_of(PROGRESS) {
-            (self.tell)(self.seen);
-        }
+        if self.seen.is_multiple_of(PROGRESS) { (self.tell)(self.seen) } else { Ok(()) }
     }
 }
 
@@ -174,7 +172,7 @@ impl Directory {
             match metadata {
                 Some(metadata) if !metadata.is_dir() => {
                     directory.files.push(File { name, size: metadata.len(), version: version(&metadata) });
-                    progress.count();
+                    progress.count()?;
                 }
                 _ => directory.directories.push(name),
             }
@@ -245,7 +243,7 @@ mod tests {
                 .unwrap();
         }
         let selection = Selection::new(Layout::Files, &[]).unwrap();
-        let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell: &mut |_| {} };
+        let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell: &mut |_| Ok(()) };
         Directory::read(directory.path(), &selection, &mut |_| true, &mut progress).unwrap();
         assert_eq!((progress.dangling.count, progress.dangling.first.len()), (300, Dangling::SHOWN));
         assert!(progress.dangling.say() && !Dangling::default().say());

@@ -22,7 +22,11 @@ use crate::listing::{Listing, Origin, Seen};
 use crate::place::refuse;
 
 /// Lists the samples below `root`. `tell` hears now and then how many there are so far.
-pub(crate) fn list(root: &Path, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
+pub(crate) fn list(
+    root: &Path,
+    selection: &Selection,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Listing> {
     let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell };
     let mut walk = Walk { root, selection, ancestors: Vec::new(), directories: Vec::new() };
     let catalog = match selection.layout {
@@ -31,7 +35,7 @@ pub(crate) fn list(root: &Path, selection: &Selection, tell: &mut dyn FnMut(u64)
     };
     progress.dangling.say();
     let catalog = catalog?;
-    (progress.tell)(catalog.len() as u64);
+    (progress.tell)(catalog.len() as u64)?;
     let origin = Origin { directories: walk.directories, ..Origin::default() };
     Ok(Listing { catalog, origin })
 }

@@ -150,12 +150,12 @@ impl Slot {
 /// The catalog kept in `slot`, if it still `holds`, else a new one, which is kept; whether it was kept.
 pub(crate) fn kept_or(
     slot: Option<Slot>,
-    holds: impl FnOnce(&Listing, &mut dyn FnMut(u64)) -> bool,
-    progress: &mut dyn FnMut(u64),
-    list: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Listing>,
+    holds: impl FnOnce(&Listing, &mut dyn FnMut(u64) -> Result<()>) -> bool,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+    list: impl FnOnce(&mut dyn FnMut(u64) -> Result<()>) -> Result<Listing>,
 ) -> Result<(Catalog, bool)> {
     if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(|listing| holds(listing, progress))) {
-        progress(catalog.len() as u64);
+        progress(catalog.len() as u64)?;
         return Ok((catalog, true));
     }
     let began = SystemTime::now();

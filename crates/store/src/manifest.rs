@@ -85,7 +85,7 @@ impl Manifest {
     }
 
     /// Reads the table; `progress` hears now and then how many samples there are so far.
-    pub(crate) fn list(&self, progress: &mut dyn FnMut(u64)) -> Result<Listing> {
+    pub(crate) fn list(&self, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Listing> {
         let rows = self.rows()?;
         if rows.len() == 0 {
             return Err(Error::invalid(format!("the manifest `{}` names no samples", self.place)));
@@ -113,8 +113,7 @@ impl Manifest {
                 let sample = Sample { offset, size, version: look.version, label, spans: &[] };
                 builder.push_sample(directory, name, &sample)?;
             }
-            progress(((chunk + 1) * CHUNK).min(rows.len()) as u64);
-            Ok(())
+            progress(((chunk + 1) * CHUNK).min(rows.len()) as u64)
         };
         let work = |chunk: usize| {
             let end = ((chunk + 1) * CHUNK).min(rows.len());

@@ -68,8 +68,12 @@ impl Opened {
 }
 
 /// Opens a dataset. Listings are kept in the directory `listings`, if there is one; `progress` hears now and
-/// then how many samples were found.
-pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
+/// then how many samples were found, and ends the listing with an error of its own.
+pub fn open(
+    request: &Request,
+    listings: Option<&Path>,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Opened> {
     open_with(request, listings, progress, Options::parse(&request.storage_options)?)
 }
 
@@ -77,7 +81,7 @@ pub fn open(request: &Request, listings: Option<&Path>, progress: &mut dyn FnMut
 pub fn open_again(
     request: &Request,
     listings: Option<&Path>,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Opened> {
     let options = Options { known: true, ..Options::parse(&request.storage_options)? };
     open_with(request, listings, progress, options)
@@ -86,24 +90,26 @@ pub fn open_again(
 fn open_with(
     request: &Request,
     listings: Option<&Path>,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
     options: Options,
 ) -> Result<Opened> {
     let prepared = Prepared::new(request, &options)?;
     let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
     let (catalog, cached) = match &prepared {
         Prepared::Tree { reach, selection, .. } => {
-            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64)| {
+            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64) -> Result<()>| {
                 reach.holds(&listing.origin, options.max_age) && reach.unchanged(&listing.catalog, tell)
             };
             kept_or(slot, holds, progress, |progress| reach.list(selection, progress))?
         }
         Prepared::Shards(shards) => {
-            let holds = |listing: &Listing, _: &mut dyn FnMut(u64)| listing.origin.objects == shards.objects;
+            let holds = |listing: &Listing, _: &mut dyn FnMut(u64) -> Result<()>| {
+                listing.origin.objects == shards.objects
+            };
             kept_or(slot, holds, progress, |progress| shards.index(progress))?
         }
         Prepared::Manifest(manifest) => {
-            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64)| {
+            let holds = |listing: &Listing, tell: &mut dyn FnMut(u64) -> Result<()>| {
                 manifest.holds(&listing.origin) && manifest.reach.unchanged(&listing.catalog, tell)
             };
             kept_or(slot, holds, progress, |progress| manifest.list(progress))?

@@ -43,7 +43,11 @@ impl Reach {
     }
 
     /// Lists its samples; `tell` hears now and then how many there are so far.
-    pub(crate) fn list(&self, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
+    pub(crate) fn list(
+        &self,
+        selection: &Selection,
+        tell: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Listing> {
         match self {
             Self::Directory(_, root) => folder::list(root, selection, tell),
             Self::Remote(remote) => remote::list(remote, selection, tell),
@@ -59,7 +63,7 @@ impl Reach {
     }
 
     /// Whether what a kept catalog names is what was listed, where that can be told without a request for each sample.
-    pub(crate) fn unchanged(&self, catalog: &Catalog, tell: &mut dyn FnMut(u64)) -> bool {
+    pub(crate) fn unchanged(&self, catalog: &Catalog, tell: &mut dyn FnMut(u64) -> Result<()>) -> bool {
         match self {
             Self::Directory(_, root) => unchanged(catalog, root, tell),
             Self::Remote(_) => true,

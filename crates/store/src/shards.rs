@@ -68,7 +68,7 @@ impl Shards {
     }
 
     /// Makes the index; `progress` hears now and then how many samples there are so far.
-    pub(crate) fn index(&self, progress: &mut dyn FnMut(u64)) -> Result<Listing> {
+    pub(crate) fn index(&self, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Listing> {
         let first = self
             .objects
             .first()
@@ -95,8 +95,7 @@ impl Shards {
                 builder.push_sample(directory, &found.name, &sample)?;
             }
             taken += found.len() as u64;
-            progress(taken);
-            Ok(())
+            progress(taken)
         };
         side_by_side(
             self.objects.len(),
@@ -148,7 +147,7 @@ fn cut(written: &str) -> Option<(&str, &str)> {
 /// Every shard below a place.
 fn list(reach: &Reach) -> Result<Vec<Object>> {
     let tar = Selection::new(Layout::Files, &[".tar".to_owned()])?;
-    let catalog = reach.list(&tar, &mut |_| {})?.catalog;
+    let catalog = reach.list(&tar, &mut |_| Ok(()))?.catalog;
     let object = |id| Object {
         key: catalog.key(id),
         look: Look { size: catalog.size(id), version: catalog.version(id) },

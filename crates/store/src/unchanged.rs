@@ -21,14 +21,13 @@ const CHUNK: usize = 4_096;
 
 /// Whether every file below `root` that `catalog` names has its length and version. `tell` hears now and then how many
 /// samples have.
-pub(crate) fn unchanged(catalog: &Catalog, root: &Path, tell: &mut dyn FnMut(u64)) -> bool {
+pub(crate) fn unchanged(catalog: &Catalog, root: &Path, tell: &mut dyn FnMut(u64) -> Result<()>) -> bool {
     let work = |chunk: usize| {
         let end = ((chunk + 1) * CHUNK).min(catalog.len());
         check(catalog, root, (chunk * CHUNK) as Id..end as Id)
     };
     let told = side_by_side(catalog.len().div_ceil(CHUNK), &work, |chunk, ()| {
-        tell(((chunk + 1) * CHUNK).min(catalog.len()) as u64);
-        Ok(())
+        tell(((chunk + 1) * CHUNK).min(catalog.len()) as u64)
     });
     if let Err(error) = &told {
         tracing::debug!(root = %root.display(), %error, "a file changed since it was listed");

@@ -63,7 +63,7 @@ fn over_every_store(check: impl Fn(&Path, &Opened)) {
     for (name, options) in STORES {
         println!("store: {name}");
         let root = dataset();
-        let opened = open(&request(root.path(), options), None, &mut |_| {}).unwrap();
+        let opened = open(&request(root.path(), options), None, &mut |_| Ok(())).unwrap();
         check(root.path(), &opened);
     }
 }
@@ -135,7 +135,7 @@ fn each_store_is_a_dataset_of_its_own_over_one_catalog() {
     let root = dataset();
     let opened: Vec<Opened> = STORES
         .iter()
-        .map(|(_, options)| open(&request(root.path(), options), None, &mut |_| {}).unwrap())
+        .map(|(_, options)| open(&request(root.path(), options), None, &mut |_| Ok(())).unwrap())
         .collect();
     for (index, one) in opened.iter().enumerate() {
         assert_eq!(one.catalog.identity(), opened[0].catalog.identity());
@@ -147,7 +147,7 @@ fn each_store_is_a_dataset_of_its_own_over_one_catalog() {
 fn faults_pass_when_reads_are_tried_again() {
     let root = dataset();
     let opened =
-        open(&request(root.path(), &[("fault.seed", "5"), ("fault.rate", "0.5")]), None, &mut |_| {})
+        open(&request(root.path(), &[("fault.seed", "5"), ("fault.rate", "0.5")]), None, &mut |_| Ok(()))
             .unwrap();
     let mut failures = 0;
     for id in 0..12 {
@@ -170,7 +170,7 @@ fn a_dataset_opens_from_its_kept_listing_until_it_is_forgotten() {
         fs::File::open(root.path()).unwrap().set_modified(old).unwrap();
     }
     let request = request(root.path(), &[]);
-    let opened = || open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+    let opened = || open(&request, Some(listings.path()), &mut |_| Ok(())).unwrap();
     let first = opened();
     let second = opened();
     assert_eq!((first.cached, second.cached), (false, true));

@@ -49,7 +49,7 @@ fn request(server: &Scripted, layout: Layout, options: &[(&str, &str)]) -> Reque
 }
 
 fn opened(server: &Scripted) -> Opened {
-    open(&request(server, Layout::Files, &[]), None, &mut |_| {}).unwrap()
+    open(&request(server, Layout::Files, &[]), None, &mut |_| Ok(())).unwrap()
 }
 
 fn read(opened: &Opened) -> Result<Vec<u8>, ReadError> {
@@ -172,7 +172,7 @@ fn a_listing_whose_pages_are_cut_short_is_tried_again() {
             answered += 1;
             if answered % 2 == 1 { Answer { sent: 20, ..whole } } else { whole }
         });
-        let opened = open(&request(&server, layout, &[]), None, &mut |_| {}).unwrap();
+        let opened = open(&request(&server, layout, &[]), None, &mut |_| Ok(())).unwrap();
         assert_eq!(opened.catalog.key(0), "b/a.png");
         assert_eq!(server.count(), if layout == Layout::Files { 2 } else { 4 });
     }
@@ -203,7 +203,7 @@ fn a_listing_goes_on_behind_the_last_key_it_had() {
 #[test]
 fn a_listing_that_is_refused_names_the_place_and_what_to_look_at() {
     let server = Scripted::new(|_| Answer::status(403));
-    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("`s3://bucket/train`") && error.message.contains("`storage_options`"));
     assert!(error.message.contains("403"), "{}", error.message);
@@ -222,7 +222,7 @@ fn classes_are_listed_side_by_side_and_come_in_their_order() {
             other => panic!("{other}"),
         }
     });
-    let opened = open(&request(&server, Layout::Images, &[]), None, &mut |_| {}).unwrap();
+    let opened = open(&request(&server, Layout::Images, &[]), None, &mut |_| Ok(())).unwrap();
     let catalog = &opened.catalog;
     assert_eq!(catalog.classes(), ["B", "a b", "b"]);
     let keys: Vec<_> =
@@ -258,6 +258,7 @@ fn many_classes_take_one_request_a_page_some_at_a_time_and_few_bytes_a_sample() 
     let mut told = Vec::new();
     let opened = open(&request(&server, Layout::Images, &[("timeout", "30s")]), None, &mut |count| {
         told.push(count);
+        Ok(())
     });
     let catalog = opened.unwrap().catalog;
     let samples = CLASSES * 2 * PAGE;
@@ -278,7 +279,7 @@ fn a_web_server_that_cannot_list_is_told_to_need_a_manifest() {
     let mut wanted = request(&server, Layout::Files, &[]);
     wanted.place = format!("http://127.0.0.1:{}/train", server.port);
     wanted.storage_options.clear();
-    let error = open(&wanted, None, &mut |_| {}).err().unwrap();
+    let error = open(&wanted, None, &mut |_| Ok(())).err().unwrap();
     assert!(error.message.contains("hotset.Manifest"), "{}", error.message);
 }
 
@@ -287,13 +288,13 @@ fn a_listing_with_a_key_that_no_request_could_hold_is_refused_by_its_beginning()
     let long = format!("class/{}.png", "x".repeat(70_000));
     let listed = long.clone();
     let server = Scripted::new(move |_| page(&["a.png", &listed], &[]));
-    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("begins with `train/class/xxx"), "{error}");
     assert!(error.message.len() < 500, "{error}");
     // A class, whose keys would be asked for by its name.
     let server = Scripted::new(move |_| page(&[], &["a", &long]));
-    let error = open(&request(&server, Layout::Images, &[]), None, &mut |_| {}).err().unwrap();
+    let error = open(&request(&server, Layout::Images, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert!(error.message.contains("begins with `train/class/xxx"), "{error}");
 }
 
@@ -306,7 +307,7 @@ fn a_manifest_with_a_key_that_no_request_could_hold_is_refused_by_its_row() {
     let place = table.display().to_string();
     let root = "s3://bucket/train".to_owned();
     let asked = Request { place, root, ..request(&server, Layout::Manifest, &[]) };
-    let error = open(&asked, None, &mut |_| {}).err().unwrap();
+    let error = open(&asked, None, &mut |_| Ok(())).err().unwrap();
     assert!(error.message.contains("row `2`") && error.message.contains("begins with `train/xxx"), "{error}");
     // One that is asked for all the same, by whoever has its name from elsewhere.
     let read = opened(&server)
@@ -323,7 +324,7 @@ fn an_answer_that_the_client_panics_on_is_an_error_and_no_panic() {
          </ListBucketResult>"
     );
     let server = Scripted::new(move |_| Answer::object("page", text.as_bytes()));
-    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("the client gave up"), "{error}");
 }
@@ -331,7 +332,7 @@ fn an_answer_that_the_client_panics_on_is_an_error_and_no_panic() {
 #[test]
 fn a_key_with_an_empty_part_is_named_and_credentials_are_not_blamed() {
     let server = Scripted::new(|_| page(&["a.png", "b//c.png"], &[]));
-    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| {}).err().unwrap();
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("train/b//c.png") && error.message.contains("manifest"), "{error}");
     assert!(!error.message.contains("credentials"), "{error}");
@@ -347,7 +348,7 @@ fn credentials_are_not_taken_to_another_server() {
     ];
     let other = Scripted::new(usual);
     let server = Scripted::new(usual);
-    let opened = open(&request(&server, Layout::Files, &credentials), None, &mut |_| {}).unwrap();
+    let opened = open(&request(&server, Layout::Files, &credentials), None, &mut |_| Ok(())).unwrap();
     let elsewhere = format!("http://127.0.0.1:{}/bucket/train/a", other.port);
     for status in [301, 302, 307, 308] {
         let location = elsewhere.clone();

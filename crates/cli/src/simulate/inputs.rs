@@ -96,7 +96,8 @@ impl Inputs {
                     root: String::new(),
                 };
                 let opened = hotset_store::open(&request, place::listings().as_deref(), &mut |found| {
-                    listing.tell(found)
+                    listing.tell(found);
+                    Ok(())
                 })?;
                 opened.catalog
             }

@@ -47,7 +47,7 @@ impl Bench {
             root: String::new(),
             storage_options: Default::default(),
         };
-        let opened = hotset_store::open(&asked, None, &mut |_| {}).unwrap();
+        let opened = hotset_store::open(&asked, None, &mut |_| Ok(())).unwrap();
         let engine = Engine::new(hotset_engine::Config {
             concurrency: 1,
             memory: None,

@@ -23,7 +23,7 @@ fn tree(files: &[&str]) -> TempDir {
 
 fn listed(root: &Path, layout: Layout, extensions: &[&str]) -> Result<Listing> {
     let extensions: Vec<String> = extensions.iter().map(|extension| extension.to_string()).collect();
-    list(root, &Selection::new(layout, &extensions).unwrap(), &mut |_| {})
+    list(root, &Selection::new(layout, &extensions).unwrap(), &mut |_| Ok(()))
 }
 
 fn keys(listing: &Listing) -> Vec<String> {
@@ -227,7 +227,11 @@ fn progress_is_told_on_the_way_and_at_the_end() {
     }
     let mut told = Vec::new();
     let selection = Selection::new(Layout::Files, &[]).unwrap();
-    list(directory.path(), &selection, &mut |count| told.push(count)).unwrap();
+    let mut tell = |count| {
+        told.push(count);
+        Ok(())
+    };
+    list(directory.path(), &selection, &mut tell).unwrap();
     assert_eq!(told, [1_000, 2_000, 2_001]);
 }
 

@@ -30,7 +30,7 @@ fn opened(root: &Path, name: &str, text: &str, below: &str) -> Result<Opened> {
         root: if below.is_empty() { String::new() } else { root.join(below).display().to_string() },
         storage_options: BTreeMap::new(),
     };
-    open(&request, None, &mut |_| {})
+    open(&request, None, &mut |_| Ok(()))
 }
 
 fn read(opened: &Opened, id: u32) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn a_manifest_is_kept_until_it_is_written_again() {
         root: String::new(),
         storage_options: BTreeMap::new(),
     };
-    let opened = || open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+    let opened = || open(&request, Some(listings.path()), &mut |_| Ok(())).unwrap();
     fs::write(root.path().join("m.csv"), "key\ndata/a.bin\n").unwrap();
     assert_eq!((opened().cached, opened().cached), (false, true));
     fs::write(root.path().join("m.csv"), "key\ndata/a.bin\ndata/pack\n").unwrap();

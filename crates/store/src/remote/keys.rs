@@ -35,7 +35,11 @@ const AT_ONCE: usize = 32;
 const PROGRESS: u64 = 1_000;
 
 /// Lists the samples of a store. `tell` hears now and then how many there are so far.
-pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(u64)) -> Result<Listing> {
+pub(crate) fn list(
+    remote: &Remote,
+    selection: &Selection,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Listing> {
     let listed = seconds(SystemTime::now());
     // Declared first, so that it ends when nothing of the client is left.
     let runtime = for_a_listing()?;
@@ -52,7 +56,7 @@ pub(crate) fn list(remote: &Remote, selection: &Selection, tell: &mut dyn FnMut(
         Layout::Images => runtime.block_on(walk.images(tell))?,
         Layout::Files | Layout::Shards | Layout::Manifest => runtime.block_on(walk.files(tell))?,
     };
-    tell(catalog.len() as u64);
+    tell(catalog.len() as u64)?;
     Ok(Listing { catalog, origin: Origin { listed, ..Origin::default() } })
 }
 
@@ -77,7 +81,7 @@ struct Walk {
 }
 
 impl Walk {
-    async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
+    async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
         let top = pages::top(&*self.client, self.prefix(), &self.place, Patience::with(self.reached)).await?;
         let mut prefixes = top.common_prefixes;
         prefixes.sort_unstable_by(|a, b| a.as_ref().cmp(b.as_ref()));
@@ -99,7 +103,7 @@ impl Walk {
             let seen = self.seen.load(Ordering::Relaxed);
             if seen >= told + PROGRESS {
                 told = seen;
-                tell(told);
+                tell(told)?;
             }
             if keys.order.is_empty() {
                 empty.push(format!("`{class}`"));
@@ -117,12 +121,12 @@ impl Walk {
         Ok(builder.finish())
     }
 
-    async fn files(&self, tell: &mut dyn FnMut(u64)) -> Result<Catalog> {
+    async fn files(&self, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
         let mut keys = Keys::default();
         let take = |meta: &ObjectMeta| {
             self.take(meta, &mut keys)?;
             if keys.len().is_multiple_of(PROGRESS as usize) {
-                tell(keys.len() as u64);
+                tell(keys.len() as u64)?;
             }
             Ok(())
         };

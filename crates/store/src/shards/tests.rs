@@ -52,7 +52,7 @@ fn request(root: &Path, pattern: &str, parts: &[&str], label: &str) -> Request {
 }
 
 fn opened(root: &Path, pattern: &str, parts: &[&str], label: &str) -> Opened {
-    open(&request(root, pattern, parts, label), None, &mut |_| {}).unwrap()
+    open(&request(root, pattern, parts, label), None, &mut |_| Ok(())).unwrap()
 }
 
 fn read(opened: &Opened, id: u32) -> Result<Vec<u8>, ReadError> {
@@ -67,7 +67,8 @@ fn a_link_that_would_be_a_part_is_refused_by_name_and_any_other_is_passed_over()
         let linked = [member("t0001.jpg", kind, b""), member("t0001.cls", b'0', b"1")].concat();
         let shard = [shard(0, 2)[..shard(0, 2).len() - 1024].to_vec(), linked, vec![0; 1024]].concat();
         fs::write(root.path().join("t.tar"), shard).unwrap();
-        let error = open(&request(root.path(), "t.tar", &["jpg"], "cls"), None, &mut |_| {}).err().unwrap();
+        let error =
+            open(&request(root.path(), "t.tar", &["jpg"], "cls"), None, &mut |_| Ok(())).err().unwrap();
         for said in ["`t0001.jpg`", "`t.tar`", "is a link", "--hard-dereference"] {
             assert!(error.message.contains(said), "{}", error.message);
         }
@@ -126,7 +127,7 @@ fn a_part_that_may_be_missing_has_no_place_where_it_is() {
     fs::write(root.path().join("x.tar"), tar.concat()).unwrap();
     let request = request(root.path(), "x.tar", &["jpg", "mask.png?"], "");
     for cached in [false, true] {
-        let opened = open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+        let opened = open(&request, Some(listings.path()), &mut |_| Ok(())).unwrap();
         assert_eq!(opened.cached, cached);
         assert_eq!(opened.catalog.parts(), ["jpg", "mask.png?"]);
         let part = |id: u32, at: usize| {
@@ -148,7 +149,7 @@ fn a_part_that_may_be_missing_has_no_place_where_it_is() {
         assert_eq!(opened.catalog.spans(3), [0, 0, ABSENT, 0]);
     }
     let refused = |parts: &[&str]| {
-        open(&self::request(root.path(), "x.tar", parts, ""), None, &mut |_| {}).err().unwrap().message
+        open(&self::request(root.path(), "x.tar", parts, ""), None, &mut |_| Ok(())).err().unwrap().message
     };
     assert!(refused(&["jpg", "mask.png"]).contains("has no `mask.png`"));
     assert!(refused(&["jpg", "mask.png"]).contains("as `mask.png?`"));
@@ -162,7 +163,7 @@ fn a_part_that_may_be_missing_has_no_place_where_it_is() {
 fn what_is_missing_or_compressed_is_named() {
     let root = dataset();
     let refused = |pattern: &str, parts: &[&str], label: &str| {
-        open(&request(root.path(), pattern, parts, label), None, &mut |_| {}).err().unwrap().message
+        open(&request(root.path(), pattern, parts, label), None, &mut |_| Ok(())).err().unwrap().message
     };
     assert!(refused("t-{00..03}.tar", &[], "").contains("no shard `t-03.tar`"));
     assert!(
@@ -186,7 +187,7 @@ fn what_is_missing_or_compressed_is_named() {
 fn an_index_is_kept_until_a_shard_changes_and_a_changed_shard_is_told() {
     let (root, listings) = (dataset(), tempfile::tempdir().unwrap());
     let request = request(root.path(), "t-{00..02}.tar", &["jpg", "json"], "");
-    let opened = || open(&request, Some(listings.path()), &mut |_| {}).unwrap();
+    let opened = || open(&request, Some(listings.path()), &mut |_| Ok(())).unwrap();
     let (first, second) = (opened(), opened());
     assert_eq!((first.cached, second.cached), (false, true));
     assert_eq!(first.identity, second.identity);
