@@ -126,6 +126,12 @@ class Sampler(Informed, DistributedSampler[int]):
         self._what = planned(dataset)
         self._source = self._what.source
         self._irreducible = judged_irreducible(irreducible, strategy, self._source.catalog.samples)
+        if settings is not None and "epoch_length" in settings:
+            length = settings["epoch_length"]
+            raise InvalidError(
+                "`epoch_length` in `settings`: it is an argument of its own, "
+                f"`Sampler(..., epoch_length={length!r})`"
+            )
         scheme = Scheme(
             strategy,
             policy or "",
@@ -154,7 +160,8 @@ class Sampler(Informed, DistributedSampler[int]):
                 f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
                 'itself, and takes "auto" alone'
             )
-        settings = {name: value for name, value in scheme.settings.items() if name != "epoch_length"}
+        settings = dict(scheme.settings)
+        settings.pop("epoch_length", None)
         if self.epoch_length is not None:
             settings["epoch_length"] = str(self.epoch_length)
         self._scheme = replace(scheme, settings=settings)

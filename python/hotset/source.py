@@ -230,7 +230,12 @@ def listed(
 
 def storage_texts(options: Mapping[str, object] | None) -> dict[str, str]:
     """`storage_options=` as the protocol has it. A value that cannot be may be a secret: it is not shown."""
+    if options is not None and not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise InvalidError(f"`storage_options` is a `{kind}`: a dict of names and values is needed")
     for name, value in (options or {}).items():
+        if not isinstance(name, str):
+            raise InvalidError(f"`{name!r}` in `storage_options` is no name of an option: text is needed")
         if not isinstance(value, str | int | float):
             kind = type(value).__name__
             raise InvalidError(f"`{name}` in `storage_options` is a `{kind}`: text or a number is needed")

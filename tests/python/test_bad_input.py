@@ -229,6 +229,10 @@ def test_storage_options_are_numbers_and_truth_values_too_and_others_are_named(t
     options = {"throttle.requests": 4, "fault.rate": 0.0, "fault.seed": 7}
     assert hotset.Dataset(place, storage_options=options)[1] == content("000001.bin", 10)
     secret: dict[str, Any] = {"aws_secret_access_key": b"hunter2"}
+    with pytest.raises(hotset.InvalidError, match="`3` in `storage_options` is no name of an option"):
+        hotset.Dataset(place, storage_options={3: "x"})  # type: ignore[dict-item]
+    with pytest.raises(hotset.InvalidError, match="`storage_options` is a `list`: a dict"):
+        hotset.Dataset(place, storage_options=["a=b"])  # type: ignore[arg-type]
     with pytest.raises(hotset.InvalidError, match="`aws_secret_access_key` in `storage_options`") as caught:
         hotset.Dataset("s3://bucket", storage_options=secret)
     assert "hunter2" not in str(caught.value)

@@ -240,3 +240,9 @@ def test_a_state_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
     second.sampler.load_state_dict(state)
     assert (second.sampler.position, len(second.sampler)) == (12, 24)
     assert second.epoch(2) == whole[25::2]
+
+
+def test_a_length_among_the_settings_is_refused_and_says_where_it_belongs(tmp_path: Path) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", 10, 10))
+    with pytest.raises(hotset.InvalidError, match=r"argument of its own, `Sampler\(..., epoch_length=5\)`"):
+        hotset.Sampler(train, "iis", settings={"epoch_length": 5})

@@ -34,18 +34,33 @@ impl Job {
         remarks
     }
 
-    /// A strategy that plans from losses, an epoch trained, and none told.
+    /// A strategy that plans from losses, an epoch trained, and none told, or none that counts.
     fn no_losses(&self) -> Option<Remark> {
         let needs = self.mind.as_ref().is_some_and(|mind| mind.needs_losses);
-        let told = !self.reported.is_empty() || !self.gathering.evaluated.is_empty();
         let newest = *self.begun.values().max()?;
         let trained = self.counters.range(..newest).any(|(_, counters)| counters.served() > 0);
-        (needs && !told && trained).then(|| {
+        if !needs || !trained {
+            return None;
+        }
+        let (kept, rejected) =
+            self.counters.values().chain([&self.past]).fold((0, 0), |(kept, rejected), some| {
+                (kept + some.reported, rejected + some.rejected_scores)
+            });
+        let strategy = &self.grant.strategy;
+        if kept == 0 && rejected > 0 {
             let text = format!(
-                "strategy `{}` was told no losses in its first epoch, and can choose nothing without them: every epoch \
-                 is a full one. Call `sampler.update(ids, loss)` for each batch, with the ids that `with_ids=True` \
-                 gives, or choose a strategy that needs no losses, such as `uniform`",
-                self.grant.strategy
+                "strategy `{strategy}` was told {rejected} losses, and none can be used: each is negative, infinite or not \
+                 a number, so every epoch is a full one. Give `sampler.update(ids, loss)` one score of at least 0 for \
+                 each sample"
+            );
+            return Some(Remark::warning("no losses", text));
+        }
+        let told = !self.reported.is_empty() || !self.gathering.evaluated.is_empty();
+        (!told).then(|| {
+            let text = format!(
+                "strategy `{strategy}` was told no losses in its first epoch, and can choose nothing without them: every \
+                 epoch is a full one. Call `sampler.update(ids, loss)` for each batch, with the ids that \
+                 `with_ids=True` gives, or choose a strategy that needs no losses, such as `uniform`"
             );
             Remark::warning("no losses", text)
         })

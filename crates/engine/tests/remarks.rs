@@ -52,6 +52,26 @@ fn a_strategy_that_is_told_no_losses_says_so_once_after_its_first_epoch() {
 }
 
 #[test]
+fn losses_that_are_all_rejected_are_told_as_none() {
+    for wrong in [f32::NAN, -1.0] {
+        let (opened, _) = dataset(&[100; 200]);
+        let engine = engine();
+        let mut reader = Reader::new(&engine, &opened);
+        engine.open_job(reader.session, asked(&opened, "iis"), None).unwrap();
+        train(&engine, &mut reader, 0, false);
+        let ids: Vec<u32> = (0..200).collect();
+        let trained = Trained { epoch: 0, rank: 0, upto: 200, ids: &ids, losses: &vec![wrong; 200] };
+        engine.report("job", trained).unwrap();
+        train(&engine, &mut reader, 1, false);
+        let told = engine.untold("job").unwrap();
+        assert!(
+            told.iter().any(|remark| remark.text.contains("told 200 losses, and none can be used")),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
 fn a_warm_up_is_told_once_and_noted_as_long_as_it_lasts() {
     let (opened, _) = dataset(&[100; 200]);
     let engine = engine();
