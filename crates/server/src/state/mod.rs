@@ -1,6 +1,6 @@
 //! What a server writes down, so that one killed at any moment can go on.
 //!
-//! Each run of a planned job has [files](files) in the state directory. A process that was in a run before, and finds
+//! Each run of a planned job has files in the state directory. A process that was in a run before, and finds
 //! its server restarted, goes on with it. A process that is new to the job starts afresh, unless it asks to resume: the
 //! run that its checkpoint names, or the newest of the job. A state that is damaged or foreign is set aside and said.
 //! Files go when another run has begun under the same name since and one more is begun, when their job was made up for
