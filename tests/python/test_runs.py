@@ -161,6 +161,14 @@ def test_a_place_that_nobody_remembers_is_said(trainings: Trainings, tmp_path: P
     assert sorted(rest.epochs[1]) == list(range(SAMPLES)), "nothing of later epochs is used"
 
 
+def test_two_launches_of_a_seed_train_the_same(trainings: Trainings) -> None:
+    # Its epochs are so short that a rank has often trained one before the other begins it.
+    first, again = (trainings.launch("--epochs", "5") for _ in range(2))
+    assert set(first) == set(again) == {(0, 0), (1, 0)}
+    for rank in first:
+        assert first[rank].epochs == again[rank].epochs
+
+
 def test_a_launch_that_is_started_over_goes_on_from_its_checkpoint_or_starts_afresh(
     trainings: Trainings, tmp_path: Path
 ) -> None:
