@@ -5,8 +5,6 @@ from typing import Any, Self, SupportsIndex, final
 
 __version__: str
 
-Label = Any  # int, float, or a list of either
-
 @final
 class Client:
     """One connection. Not for two processes: open another after a fork. Usable from several threads.
@@ -127,7 +125,7 @@ class Client:
         """How many scores were accepted, and how many rejected."""
     def describe(
         self, dataset: str, first: int, count: int, *, wait: float
-    ) -> tuple[list[str], list[Label], list[int]]:
+    ) -> tuple[list[str], list[Any], list[int]]:
         """Keys, labels (empty without labels) and sizes of `count` samples from `first`."""
     def stats(self, job: str = ..., *, wait: float) -> str:
         """The `Stats` message as JSON."""
@@ -167,7 +165,7 @@ class Batch:
     def copy_into(self, buffer: Any) -> list[tuple[int, int]]:
         """Copies all samples one after the other into a writable buffer; the (offset, length) of each."""
     @property
-    def labels(self) -> list[Label]:
+    def labels(self) -> list[Any]:
         """Empty when the dataset has no labels."""
     @property
     def remark(self) -> str:
@@ -202,8 +200,8 @@ class Catalog:
         """The bytes of one sample, read from the store (throttled as `storage_options` says)."""
     def parts(self, sample: int) -> list[int]:
         """Begin and length of every part of a sample; empty unless there are several."""
-    def label(self, sample: int) -> Label | None: ...
-    def describe(self, first: int, count: int) -> tuple[list[str], list[Label], list[int]]: ...
+    def label(self, sample: int) -> Any | None: ...
+    def describe(self, first: int, count: int) -> tuple[list[str], list[Any], list[int]]: ...
 
 LAST_EPOCH: int
 """The last epoch that can be planned."""

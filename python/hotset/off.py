@@ -17,7 +17,7 @@ from . import _core
 from .errors import ChangedError
 from .rank import Ranks
 from .rolled import Rolled
-from .source import KEPT, Catalog, Listing, Plan, Progress, Scheme
+from .source import KEPT, Catalog, Label, Listing, Plan, Progress, Scheme
 from .tally import Counts, Tally
 
 _log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Direct:
     def scores(self) -> array[float]:
         return array("f", [float("nan")]) * self.catalog.samples
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[Label], list[int]]:
         return self._listed().describe(first, count)
 
     def select(self, ids: Sequence[int]) -> Direct:
@@ -188,7 +188,7 @@ class Direct:
 class Read:
     """Samples that were read from the store."""
 
-    def __init__(self, samples: list[bytes], labels: list[_core.Label], parts: list[int]) -> None:
+    def __init__(self, samples: list[bytes], labels: list[Label], parts: list[int]) -> None:
         self._samples = samples
         self.labels = labels
         self.parts = parts

@@ -23,7 +23,7 @@ from .errors import Error, InvalidError, LostError
 from .notes import warn_once
 from .rank import Ranks
 from .settings import Settings
-from .source import KEPT, Catalog, Listing, Progress, Scheme
+from .source import KEPT, Catalog, Label, Listing, Progress, Scheme
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -230,10 +230,10 @@ class Served:
     def scores(self) -> array[float]:
         return array("f", self._on_job(lambda client, left: client.scores(self.name, wait=left)))
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[Label], list[int]]:
         deadline = Deadline(self._wait)
 
-        def described(client: _core.Client, left: float) -> tuple[list[str], list[_core.Label], list[int]]:
+        def described(client: _core.Client, left: float) -> tuple[list[str], list[Label], list[int]]:
             try:
                 return client.describe(self._catalog.dataset, first, count, wait=left)
             except LostError:

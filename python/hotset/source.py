@@ -15,6 +15,9 @@ from typing import Any, Protocol
 from . import _core
 from .errors import InvalidError
 
+Label = Any
+"""An int, a float, or a list of either."""
+
 Progress = Callable[[str, int], None]
 """Called with what is being done and how much of it is."""
 
@@ -102,7 +105,7 @@ class Batch(Protocol):
     def views(self) -> list[memoryview]: ...
     def bytes(self) -> list[bytes]: ...
     @property
-    def labels(self) -> list[_core.Label]: ...
+    def labels(self) -> list[Label]: ...
     @property
     def parts(self) -> list[int]: ...
 
@@ -187,7 +190,7 @@ class Source(Planning, Protocol):
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> Batch:
         """Samples; `matched` where a wrapper may have lost the epochs that planned them."""
 
-    def describe(self, first: int, count: int) -> tuple[list[str], list[_core.Label], list[int]]:
+    def describe(self, first: int, count: int) -> tuple[list[str], list[Label], list[int]]:
         """Keys, labels and sizes of `count` samples from `first`."""
 
     def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Batch:
