@@ -114,7 +114,9 @@ class Dataset(Base):
         if asked.epochs():
             self._judge_asking()
             return self._samples(ids, self.source.batch(asked), self._first)
-        return self._shared(ids) if self._parts else self._samples(ids, self.source.batch(asked))
+        if self._parts:
+            return self._shared(ids)
+        return self._samples(ids, self.source.batch(asked, matched=self._parts.had))
 
     def _judge_asking(self) -> None:
         """Refuses numbers that a Sampler of a part has given: here they are other samples."""
@@ -130,7 +132,8 @@ class Dataset(Base):
         for part, places in self._parts.shares(ids):
             numbers = [ids[place] for place in places]
             if part is None:
-                batch = self.source.batch(_core.Indices(numbers, len(self)))
+                # The order of what is held out says nothing.
+                batch = self.source.batch(_core.Indices(numbers, len(self)), matched=True)
             else:
                 batch = part.batch(numbers)
             found.update(zip(places, self._samples(numbers, batch), strict=True))

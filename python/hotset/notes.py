@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from pathlib import Path
+from types import FrameType
 
 from .errors import HotsetWarning
 
-_PACKAGE = str(Path(__file__).parent)
+_OWN = __name__.partition(".")[0]
+_BETWEEN = {
+    *(_OWN, "torch", "torchdata", "lightning", "pytorch_lightning", "accelerate", "transformers", "tqdm"),
+    *sys.stdlib_module_names,
+}
+"""Packages whose code may stand between a user's program and what warns."""
 
 _said: set[str] = set()
 
@@ -31,8 +36,17 @@ def forget() -> None:
 
 
 def _depth() -> int:
-    """The `stacklevel` at which `warn_once` finds the line of the user's program."""
-    frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    """The `stacklevel` at which `warn_once` finds the line of the user's program.
+
+    A worker that was not forked has none; there the line is that of whoever called Hotset.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    depth, caller = 1, 0
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _BETWEEN:
+            return depth
+        if package != _OWN and not caller:
+            caller = depth
         frame, depth = frame.f_back, depth + 1
-    return depth
+    return caller or 1

@@ -71,9 +71,12 @@ class Parts:
         self._parts: list[weakref.ref[Part]] = []
         self._held: list[Part] = []
         """In a process that has no Samplers, a loader's worker."""
+        self.had = False
+        """Whether there ever was one."""
 
     def add(self, part: Part) -> None:
         """Takes in a part, before those there are."""
+        self.had = True
         self._parts = [weakref.ref(part), *(known for known in self._parts if known() is not None)]
 
     def __iter__(self) -> Iterator[Part]:
@@ -91,8 +94,9 @@ class Parts:
             shares.setdefault(part, []).append(at)
         return list(shares.items())
 
-    def __getstate__(self) -> list[Part]:
-        return list(self)
+    def __getstate__(self) -> tuple[list[Part], bool]:
+        return list(self), self.had
 
-    def __setstate__(self, parts: list[Part]) -> None:
+    def __setstate__(self, state: tuple[list[Part], bool]) -> None:
+        parts, self.had = state
         self._held, self._parts = parts, [weakref.ref(part) for part in parts]

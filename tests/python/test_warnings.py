@@ -29,6 +29,27 @@ print(val.stats()["remarks"])
 """
 
 
+SHUFFLED = """
+import sys, hotset
+from torch.utils.data import DataLoader, Subset, random_split
+kind, method = sys.argv[2:]
+train = hotset.Dataset(sys.argv[1], decode=len)
+loaded, more = train, {"shuffle": True}
+if kind == "in order":
+    more = {}
+elif kind == "held out":
+    part, loaded = random_split(train, [0.2, 0.8])
+    sampler, more = hotset.Sampler(part), {}
+workers = {"num_workers": 2, "multiprocessing_context": method} if method else {}
+if __name__ == "__main__":
+    loader = DataLoader(loaded, batch_size=10, **more, **workers)
+    for _ in range(2):
+        for batch in loader:  # this line
+            pass
+    print(train.source.stats()["remarks"])
+"""
+
+
 @contextmanager
 def warned() -> Iterator[list[str]]:
     """The texts of Hotset's warnings, those that it gives twice included."""
@@ -135,3 +156,32 @@ def test_a_job_has_a_name_that_a_person_knows_again(tmp_path: Path, monkeypatch:
     run, folder = names[0].split("/")
     assert re.fullmatch(rf"train-{os.getpid()}-[0-9a-f]{{8}}", run) and folder == "images"
     assert names[1] == f"{run}/images#2"
+
+
+def shuffled(tmp_path: Path, kind: str, method: str) -> tuple[list[str], str]:
+    """The warnings of a program that trains without a Sampler, or seems to, and the notes in its stats."""
+    place = equal_files(tmp_path / "tree", 200, 10)
+    program = tmp_path / "program.py"
+    program.write_text(SHUFFLED)
+    done = subprocess.run(
+        [sys.executable, program, place, kind, method], capture_output=True, text=True, check=True
+    )
+    return [line for line in done.stderr.splitlines() if "HotsetWarning" in line], done.stdout
+
+
+@pytest.mark.parametrize("method", ["", "fork", "spawn"])
+def test_a_loader_that_shuffles_without_a_sampler_is_told_once_what_to_write(
+    tmp_path: Path, method: str
+) -> None:
+    (said,), noted = shuffled(tmp_path, "shuffled", method)
+    assert "`DataLoader(dataset, sampler=sampler)` instead of `shuffle=True`" in said
+    assert "no Sampler plans them" in noted
+    line = 1 + SHUFFLED.splitlines().index("        for batch in loader:  # this line")
+    # A spawned worker knows nothing of the program's lines.
+    assert method == "spawn" or said.startswith(f"{tmp_path}/program.py:{line}: ")
+
+
+@pytest.mark.parametrize("kind", ["in order", "held out"])
+def test_a_validation_set_is_not_taken_for_a_training(tmp_path: Path, kind: str) -> None:
+    said, noted = shuffled(tmp_path, kind, "fork")
+    assert said == [] and "Sampler" not in noted

@@ -44,7 +44,8 @@ pub enum Purpose {
     /// To be trained as their indices say: by the plan of their epoch, or by none.
     Served,
     /// The same, but indices without an epoch take slots of the epoch that the rank has begun, while there are some:
-    /// a wrapper between sampler and dataset has lost their epochs.
+    /// a wrapper between sampler and dataset has lost their epochs. Without plans: a sampler plans a part of the dataset,
+    /// so that the order of the rest says nothing.
     Matched,
     /// To be re-evaluated before an epoch: their reads are counted as `other_reads` of it, and nothing as served.
     Reevaluated(u64),
@@ -384,6 +385,10 @@ impl State {
             if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
                 let samples = self.datasets[job.dataset as usize].catalog.len();
                 grant.remark = job.notice_beside(wanted.rank, samples);
+            } else if !wanted.matched && matches!(item.role, Role::Kept { .. }) {
+                let samples = self.datasets[job.dataset as usize].catalog.len();
+                job.order.look(session, items.iter().map(|item| item.id), samples);
+                grant.remark = job.notice_order(wanted.rank);
             }
         }
         if let Some(book) = self.sessions.get_mut(&session) {

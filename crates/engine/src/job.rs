@@ -19,6 +19,7 @@ use crate::beside::Beside;
 use crate::config::{JobGrant, JobRequest};
 use crate::loader::Source;
 use crate::mind::Mind;
+use crate::order::Order;
 use crate::pace::Pace;
 use crate::press::Press;
 
@@ -108,6 +109,8 @@ pub(crate) struct Job {
     pub(crate) over: bool,
     /// What goes past its plans.
     pub(crate) beside: Beside,
+    /// The order in which it is asked for, where it has no plans.
+    pub(crate) order: Order,
 }
 
 impl Job {
@@ -152,6 +155,7 @@ impl Job {
             left: None,
             over: false,
             beside: Beside::default(),
+            order: Order::default(),
         }
     }
 

@@ -19,6 +19,7 @@ mod loader;
 mod memory;
 mod mind;
 mod object;
+mod order;
 mod pace;
 mod packer;
 mod planning;

@@ -30,6 +30,7 @@ impl Job {
         remarks.extend(self.no_losses());
         // Readers hear of it as soon as it is noticed.
         remarks.extend(self.beside_remark().map(|text| Remark::note("beside", text)));
+        remarks.extend(self.order_remark().map(|text| Remark::note("order", text)));
         remarks.extend(self.plan_remarks.iter().cloned());
         remarks
     }

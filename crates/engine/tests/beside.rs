@@ -91,3 +91,60 @@ fn an_evaluation_beside_a_training_and_a_dataset_without_a_sampler_are_not_notic
         engine.job_stats(None).iter().all(|job| job.remarks.iter().all(|text| !text.contains("Sampler")))
     );
 }
+
+/// Opens a job without a sampler, called `job`, over `samples` samples, and asks in it by turns as two readers do.
+/// What they are told.
+fn told_without_a_sampler(samples: u64, passes: &[Vec<u64>], purpose: Purpose, batch: usize) -> Vec<String> {
+    let (opened, _) = dataset(&vec![100; samples as usize]);
+    let engine = engine();
+    let readers = [Reader::new(&engine, &opened), Reader::new(&engine, &opened)];
+    for reader in &readers {
+        let kept = hotset_engine::JobRequest { strategy: None, ..request(&opened, "20%", "minio") };
+        engine.open_job(reader.session, kept, None).unwrap();
+    }
+    let mut told = Vec::new();
+    for (turn, ids) in passes.iter().flat_map(|pass| pass.chunks(batch)).enumerate() {
+        told.extend(
+            ask(&readers[turn % 2], 1, &ids[..1], purpose).unwrap().remark.map(|_| "rank 1".to_owned()),
+        );
+        told.extend(ask(&readers[turn % 2], 0, ids, purpose).unwrap().remark);
+    }
+    let noted = engine.job_stats(Some("job")).remove(0).remarks;
+    assert_eq!(noted, told, "what is told is shown");
+    told
+}
+
+/// All of `samples` in an order without a pattern.
+fn shuffled(samples: u64, seed: u64) -> Vec<u64> {
+    let mut ids: Vec<u64> = (0..samples).collect();
+    ids.sort_by_key(|&id| (id + 1 + seed * samples).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32));
+    ids
+}
+
+#[test]
+fn a_shuffle_without_a_sampler_is_told_once_whatever_the_batch() {
+    let in_order: Vec<u64> = (0..200).collect();
+    for batch in [1, 10, 200] {
+        let passes = [in_order.clone(), shuffled(200, 0), shuffled(200, 1)];
+        let told = told_without_a_sampler(200, &passes, Purpose::Served, batch);
+        assert_eq!(told.len(), 1, "{batch}: {told:?}");
+        assert!(told[0].contains("DataLoader(dataset, sampler=sampler)"), "{told:?}");
+    }
+}
+
+#[test]
+fn passes_in_order_held_out_parts_and_single_samples_are_no_shuffle() {
+    let in_order: Vec<u64> = (0..200).collect();
+    for batch in [1, 10] {
+        let nothing = Vec::<String>::new();
+        let passes = vec![in_order.clone(); 5];
+        assert_eq!(told_without_a_sampler(200, &passes, Purpose::Served, batch), nothing);
+        // A part of a random split, in its own order again and again.
+        let part = shuffled(200, 2)[..100].to_vec();
+        assert_eq!(told_without_a_sampler(200, &vec![part; 5], Purpose::Served, batch), nothing);
+        // The rest of what a sampler plans, however much it is.
+        assert_eq!(told_without_a_sampler(200, &[shuffled(200, 3)], Purpose::Matched, batch), nothing);
+        // A dataset to try things with.
+        assert_eq!(told_without_a_sampler(60, &[shuffled(60, 4)], Purpose::Served, batch), nothing);
+    }
+}
