@@ -333,6 +333,19 @@ impl Schedule {
         fresh
     }
 
+    /// Notes that a decided slot was served by the server before, which has counted it. If it was in the window here it
+    /// is appended to `left`.
+    pub fn served_before(&mut self, slot: usize, left: &mut Vec<(usize, State)>) {
+        let was = self.states[slot];
+        if matches!(was, State::Done | State::Taken | State::Ahead) {
+            return;
+        }
+        if was.waits() {
+            left.push((slot, was));
+        }
+        self.serve(slot);
+    }
+
     /// Leaves the slots behind that a request for `slot` has overtaken by more than `margin` positions of
     /// its rank. Returns how many; those that were decided are appended to `decided`.
     pub fn overtake(&mut self, slot: usize, margin: usize, decided: &mut Vec<(usize, State)>) -> usize {

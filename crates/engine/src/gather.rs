@@ -120,21 +120,46 @@ impl State {
         }
         let mut left = SLICE;
         for (epoch, first, last) in spans {
-            let ahead = |state: &Self| {
-                let schedule = state.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
-                schedule.is_some_and(|schedule| schedule.frontier() <= last)
-            };
-            while ahead(self) {
-                if left == 0 {
-                    return Ok(true);
-                }
-                left -= 1;
-                if !self.decide(wanted.job, false)? {
-                    break;
-                }
+            if self.decide_until(wanted.job, epoch, last, &mut left)? {
+                return Ok(true);
             }
             self.overtake(wanted, epoch, first);
         }
+        Ok(false)
+    }
+
+    /// Decides an epoch as far as slot `last`, but no more than `left` slots. True when there is more to do.
+    fn decide_until(&mut self, serial: u64, epoch: u64, last: usize, left: &mut usize) -> Result<bool> {
+        let ahead = |state: &Self| {
+            let schedule = state.jobs.get(&serial).and_then(|job| job.schedules.get(&epoch));
+            schedule.is_some_and(|schedule| schedule.frontier() <= last)
+        };
+        while ahead(self) {
+            if *left == 0 {
+                return Ok(true);
+            }
+            *left -= 1;
+            if !self.decide(serial, false)? {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Notes that `slots` were trained, and so were served, by the server before if not by this one. Those are decided as
+    /// they were there, and wait for nobody any more. True when there is more to do.
+    pub(crate) fn served_before(&mut self, serial: u64, epoch: u64, slots: &[usize]) -> Result<bool> {
+        let Some(&last) = slots.iter().max() else { return Ok(false) };
+        let mut most = SLICE;
+        if self.decide_until(serial, epoch, last, &mut most)? {
+            return Ok(true);
+        }
+        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.schedules.get_mut(&epoch)) else {
+            return Ok(false);
+        };
+        let mut left = Vec::new();
+        slots.iter().for_each(|&slot| schedule.served_before(slot, &mut left));
+        self.abandon(serial, epoch, 0, &left);
         Ok(false)
     }
 

@@ -49,16 +49,19 @@ impl Engine {
         let Some(mind) = book.mind.clone() else { return Ok((0, 0)) };
         let takes = book.policy.takes();
         let cut = book.cuts.get(&epoch).copied();
-        let plan = book.schedules.get(&epoch).map(|schedule| std::sync::Arc::clone(schedule.plan()));
+        let schedule = book.schedules.get(&epoch);
+        let plan = schedule.map(|schedule| std::sync::Arc::clone(schedule.plan()));
+        let restored = schedule.is_some_and(|schedule| schedule.is_restored());
         drop(state);
 
         // Slots of weight 0 were not trained: nothing is known of their samples, and nothing is refused.
         let position = usize::try_from(upto).unwrap_or(usize::MAX).saturating_sub(ids.len());
+        let slot = |offset: usize, id: Id| {
+            let slot = plan.as_ref()?.slot(rank, position.saturating_add(offset));
+            (plan.as_ref()?.ids().get(slot) == Some(&id)).then_some(slot)
+        };
         let silent = |offset: usize, id: Id| {
-            plan.as_ref().is_some_and(|plan| {
-                let slot = plan.slot(rank, position.saturating_add(offset));
-                plan.ids().get(slot) == Some(&id) && plan.weight(slot) == 0.0
-            })
+            plan.as_ref().zip(slot(offset, id)).is_some_and(|(plan, slot)| plan.weight(slot) == 0.0)
         };
         let inside = |id: Id| (id as usize) < samples;
         let heard: Vec<f32> = (0..)
@@ -76,6 +79,13 @@ impl Engine {
             .filter(|report| !report.value.is_nan())
             .collect();
         let most = mind.report(valid);
+        if restored {
+            // Before the policy hears of scores that were made of them.
+            let trained = (0..).zip(ids).filter_map(|(offset, &id)| slot(offset, id)).collect::<Vec<_>>();
+            while self.shared.lock().served_before(serial, epoch, &trained)? {
+                std::thread::yield_now();
+            }
+        }
 
         let mut state = self.shared.lock();
         state.most_applied = state.most_applied.max(most as u64);

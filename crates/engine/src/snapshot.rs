@@ -3,7 +3,8 @@
 //! A snapshot holds what cannot be worked out again: what the policy knows, what was reported, what the strategy
 //! knows, the plans under way and how far each was decided. Deciding is the same for the same plan and policy, so
 //! an engine that starts from a snapshot and is asked for a later slot decides what lies between and stands where
-//! the first one stood. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
+//! the first one stood. Which slots were trained since is said by the reports that are replayed: those are decided and
+//! done. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
+use hotset_core::{Id, Result};
 
 use crate::engine::Engine;
 use crate::pace::Span;
@@ -117,6 +118,16 @@ impl Engine {
             moved: state.arena.moved(),
             most_applied: state.most_applied,
         }
+    }
+
+    /// Whom a job's policy keeps, by id. For tests of what is decided.
+    #[doc(hidden)]
+    pub fn residents(&self, job: &str) -> Result<Vec<Id>> {
+        let state = self.shared.lock();
+        let mut ids = Vec::new();
+        state.jobs[&state.job(job)?].policy.residents(&mut |id| ids.push(id));
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// The figures of one job, or of all.
