@@ -18,10 +18,11 @@ class Manifest(Labelled):
       `path`, or `file`), and if they are there a label, `offset` and `length`. With `length` an object in a
       store is not looked at before it is read, which saves a request for each.
     - `root`: the directory or prefix that keys lie below; without it the one that the table lies in.
-    - `label`: the column of labels, or `"none"`. Without it `label` is, where there is one. Labels are what
-      they are in the table: whole numbers are `int`, and where one of a column has a fraction all are
-      `float`; arrays (and `[0, 1]` in a CSV) are lists of them; other text is the name of a class, whose
-      number is the label. A column that mixes them is refused.
+    - `label`: the column of labels, or `"none"`. Without it `label` is, and a table that has other columns
+      instead is refused, so that none is overlooked. Labels are what they are in the table: whole numbers
+      are `int`, and where one of a column has a fraction all are `float`; arrays (and `[0, 1]` in a CSV) are
+      lists of them; other text is the name of a class, whose number is the label. A column that mixes them
+      is refused.
     - `target_transform`: makes a target of a label, such as `torch.tensor` of a list, for loaders to stack.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with

@@ -38,7 +38,7 @@ def test_json_lines_name_parts_of_files_below_another_root(place: Path, tmp_path
     train = hotset.Manifest(tmp_path / "train.jsonl", root=place, label="kind", decode=digest)
     whole = content("pack", 60)
     assert [train[at] for at in range(6)] == [(digest(whole[10 * at :][:10]), at - 3) for at in range(6)]
-    bare = hotset.Manifest(tmp_path / "train.jsonl", root=place)
+    bare = hotset.Manifest(tmp_path / "train.jsonl", root=place, label="none")
     assert bare[2] == whole[20:30]
 
 

@@ -52,23 +52,56 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Those of `has`, by the label that is asked for.
-    fn choose(has: impl Fn(&str) -> bool, label: &'a str) -> Result<Self> {
+    /// Those of the columns that are `there`, by the label that is asked for. Where none is asked for, none is called so
+    /// and there are columns that could be it, it must be said which.
+    fn choose(there: &[&str], label: &'a str) -> Result<Self> {
+        let has = |name: &str| there.contains(&name);
         let key = KEYS.into_iter().find(|name| has(name)).ok_or_else(|| {
-            Error::invalid(
-                "it has no column `key` (nor `path` nor `file`); a CSV table needs a head with names",
-            )
+            Error::invalid(format!(
+                "it has no column `key` (nor `path` nor `file`) among {}; a CSV table needs a head with names",
+                shown(there)
+            ))
         })?;
         let label = match label {
             "none" => None,
-            "" => has(LABEL).then_some(LABEL),
+            "" if has(LABEL) => Some(LABEL),
+            "" => {
+                let others: Vec<&str> = there.iter().copied().filter(|name| may_be_label(name)).collect();
+                if let Some(one) = others.first() {
+                    return Err(Error::invalid(format!(
+                        "it has no column `{LABEL}`, but {}: say which holds the labels, like `label=\"{one}\"`, or that \
+                         none does, `label=\"none\"`",
+                        shown(&others)
+                    )));
+                }
+                None
+            }
             named if has(named) => Some(named),
             named => {
-                return Err(Error::invalid(format!("it has no column `{named}`, which `label` asks for")));
+                return Err(Error::invalid(format!(
+                    "it has no column `{named}`, which `label` asks for, among {}",
+                    shown(there)
+                )));
             }
         };
         Ok(Self { key, label })
     }
+}
+
+/// Whether a column is none that is known, nor the index of a data frame.
+fn may_be_label(name: &str) -> bool {
+    let known = KEYS.contains(&name) || matches!(name, "offset" | "length");
+    !known && !name.is_empty() && !name.starts_with("__")
+}
+
+/// The names of columns, as a message has them; no more than a few.
+fn shown(names: &[&str]) -> String {
+    const MOST: usize = 12;
+    let mut text: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    if names.len() > MOST {
+        text.push("...".into());
+    }
+    text.join(", ")
 }
 
 /// Reads a whole table.
@@ -93,7 +126,7 @@ fn csv(bytes: &[u8], label: &str) -> Result<Rows> {
     let wrong = |error: csv::Error| Error::invalid(format!("it is no CSV: {error}"));
     let head = reader.headers().map_err(wrong)?.clone();
     let at = |name: &str| head.iter().position(|column| column == name);
-    let columns = Columns::choose(|name| at(name).is_some(), label)?;
+    let columns = Columns::choose(&head.iter().collect::<Vec<_>>(), label)?;
     let (key, label) = (at(columns.key), columns.label.and_then(at));
     let (offset, length) = (at("offset"), at("length"));
     let mut rows = Rows::default();
@@ -125,8 +158,9 @@ fn json_lines(bytes: &[u8], label: &str) -> Result<Rows> {
         let value: Value =
             serde_json::from_slice(line).map_err(|error| wrong(format!("is no JSON: {error}")))?;
         let object = value.as_object().ok_or_else(|| wrong("is no JSON object".into()))?;
-        let columns = Columns::choose(|name| object.contains_key(name), label)
-            .map_err(|error| wrong(format!("is wrong: {}", error.message)))?;
+        let names: Vec<&str> = object.keys().map(String::as_str).collect();
+        let columns =
+            Columns::choose(&names, label).map_err(|error| wrong(format!("is wrong: {}", error.message)))?;
         let key = object.get(columns.key).and_then(Value::as_str);
         let key = key.ok_or_else(|| wrong(format!("has a `{}` that is no text", columns.key)))?;
         if rows.len() == 0 {

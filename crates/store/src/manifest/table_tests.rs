@@ -36,10 +36,35 @@ fn json_lines_are_read_by_their_names() {
 }
 
 #[test]
+fn a_table_of_keys_alone_and_the_index_of_a_data_frame_need_no_label() {
+    for text in ["key\nx\n", ",key,length\n0,x,1\n", "__index_level_0__,path\n0,x\n"] {
+        assert_eq!(seen(Format::Csv, text.as_bytes(), "").unwrap()[0].1, None);
+    }
+    assert_eq!(seen(Format::Csv, b"key,width\nx,1\n", "none").unwrap(), [row("x", None, None, None)]);
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_row() {
     for (format, text, label, says) in [
         (Format::Csv, &b"a,b\n1,2\n"[..], "", "no column `key`"),
-        (Format::Csv, b"key\nx\n", "kind", "no column `kind`"),
+        (
+            Format::Csv,
+            b"key,sort\nx,1\n",
+            "kind",
+            "no column `kind`, which `label` asks for, among `key`, `sort`",
+        ),
+        (
+            Format::Csv,
+            b"key,width,target\nx,1,2\n",
+            "",
+            "no column `label`, but `width`, `target`: say which",
+        ),
+        (
+            Format::JsonLines,
+            b"{\"key\": \"a\", \"y\": 1}\n",
+            "",
+            "row `1` is wrong: it has no column `label`, but `y`: say which holds the labels, like `label=\"y\"`",
+        ),
         (Format::Csv, b"key,length\nx,-1\n", "", "`-1` in row `1` is no `length`"),
         (Format::Csv, b"key,label\nx\n", "", "no CSV"),
         (Format::JsonLines, b"{\"key\": \"a\"}\n[]\n", "", "row `2` is no JSON object"),

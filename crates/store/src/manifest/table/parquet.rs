@@ -16,7 +16,8 @@ pub(super) fn read(bytes: Vec<u8>, label: &str) -> Result<Rows> {
     let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(wrong)?;
     let schema = reader.metadata().file_metadata().schema();
     let fields = schema.get_fields();
-    let has = |name: &str| fields.iter().any(|field| field.name() == name && field.is_primitive());
+    let there: Vec<&str> =
+        fields.iter().filter(|field| field.is_primitive()).map(|field| field.name()).collect();
     let asked = if label.is_empty() { LABEL } else { label };
     if fields.iter().any(|field| field.name() == asked && !field.is_primitive()) {
         return Err(Error::invalid(format!(
@@ -24,7 +25,7 @@ pub(super) fn read(bytes: Vec<u8>, label: &str) -> Result<Rows> {
              another column with `label`"
         )));
     }
-    let columns = Columns::choose(has, label)?;
+    let columns = Columns::choose(&there, label)?;
     let wanted = [Some(columns.key), columns.label, Some("offset"), Some("length")];
     let taken: Vec<_> = fields.iter().filter(|field| wanted.contains(&Some(field.name()))).cloned().collect();
     let shape = Type::group_type_builder(schema.name()).with_fields(taken).build().map_err(wrong)?;
