@@ -144,6 +144,15 @@ def test_an_epoch_that_is_only_read_ahead_is_none_of_the_epochs(tmp_path: Path) 
     assert all(epoch["seconds"] > 0.0 and epoch["waited"] >= 0.0 for epoch in stats["epochs"])
 
 
+def test_every_epoch_has_its_time_and_the_total_has_them_all(tmp_path: Path) -> None:
+    dataset = train(equal_files(tmp_path / "tree", 40, 10), "uniform", 5, report=False)
+    stats = dataset.stats()
+    assert len(stats["epochs"]) == 5 and all(epoch["seconds"] > 0.0 for epoch in stats["epochs"])
+    for name in ("seconds", "waited"):
+        assert stats["total"][name] == pytest.approx(sum(epoch[name] for epoch in stats["epochs"]))
+    assert (stats["total"]["served"], stats["total"]["distinct"], stats["total"]["coverage"]) == (200, 40, 1)
+
+
 def test_a_job_has_a_name_that_a_person_knows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/home/me/train.py", "--lr", "1"])
     monkeypatch.setattr(hotset.job, "_token_pid", 0)

@@ -464,6 +464,7 @@ impl State {
             }
             Role::Reevaluated => return,
         };
+        job.distinct += u64::from(job.seen.insert(item.id));
         let counters = job.counters(item.epoch());
         match was {
             Slot::Hit => counters.hit += 1,

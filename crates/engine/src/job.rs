@@ -20,7 +20,7 @@ use crate::config::{JobGrant, JobRequest};
 use crate::loader::Source;
 use crate::mind::Mind;
 use crate::order::Order;
-use crate::pace::Pace;
+use crate::pace::{Pace, Span};
 use crate::press::Press;
 
 /// Epochs whose counters are kept.
@@ -94,6 +94,13 @@ pub(crate) struct Job {
     pub(crate) told: BTreeSet<&'static str>,
     pub(crate) counters: BTreeMap<u64, Counters>,
     pub(crate) paces: BTreeMap<u64, Pace>,
+    /// How long the epochs took whose paces are no longer kept.
+    pub(crate) spans: BTreeMap<u64, Span>,
+    /// The same of epochs whose counters are no longer kept, together.
+    pub(crate) past_span: Span,
+    /// The samples that were served, and how many those are.
+    pub(crate) seen: Bits,
+    pub(crate) distinct: u64,
     pub(crate) unplanned: Counters,
     /// The sum of epochs whose counters are no longer kept.
     pub(crate) past: Counters,
@@ -147,6 +154,10 @@ impl Job {
             told: BTreeSet::new(),
             counters: BTreeMap::new(),
             paces: BTreeMap::new(),
+            spans: BTreeMap::new(),
+            past_span: Span::default(),
+            seen: Bits::new(samples),
+            distinct: 0,
             unplanned: Counters::default(),
             past: Counters::default(),
             window: 0,
@@ -258,8 +269,9 @@ impl Job {
             None => &mut self.unplanned,
             Some(epoch) => {
                 while self.counters.len() > HISTORY && !self.counters.contains_key(&epoch) {
-                    if let Some((_, old)) = self.counters.pop_first() {
+                    if let Some((epoch, old)) = self.counters.pop_first() {
                         self.past.add(&old);
+                        self.past_span.add(self.spans.remove(&epoch).unwrap_or_default());
                     }
                 }
                 self.counters.entry(epoch).or_default()
@@ -270,9 +282,24 @@ impl Job {
     /// How fast an epoch is.
     pub(crate) fn pace(&mut self, epoch: u64) -> &mut Pace {
         while self.paces.len() > 2 && !self.paces.contains_key(&epoch) {
-            self.paces.pop_first();
+            if let Some((old, pace)) = self.paces.pop_first() {
+                self.spans.extend(pace.span().map(|span| (old, span)));
+            }
         }
         self.paces.entry(epoch).or_default()
+    }
+
+    /// How long each epoch took, or has taken so far.
+    pub(crate) fn spans(&self) -> BTreeMap<u64, Span> {
+        let recent = self.paces.iter().filter_map(|(&epoch, pace)| Some((epoch, pace.span()?)));
+        self.spans.iter().map(|(&epoch, &span)| (epoch, span)).chain(recent).collect()
+    }
+
+    /// How long all epochs together took.
+    pub(crate) fn total_span(&self) -> Span {
+        let mut total = self.past_span;
+        self.spans().into_values().for_each(|span| total.add(span));
+        total
     }
 
     /// Counts an epoch anew; what was counted of it stays in the sum.
@@ -280,13 +307,16 @@ impl Job {
         if let Some(old) = self.counters.remove(&epoch) {
             self.past.add(&old);
         }
-        self.paces.remove(&epoch);
+        let pace = self.paces.remove(&epoch).and_then(|pace| pace.span());
+        self.past_span.add(pace.or(self.spans.remove(&epoch)).unwrap_or_default());
     }
 
     /// The sum of everything counted so far.
     pub(crate) fn total(&self) -> Counters {
         let mut total = self.past.clone();
         self.counters.values().chain([&self.unplanned]).for_each(|counters| total.add(counters));
+        // A sample that was served in every epoch is one.
+        total.distinct = self.distinct;
         total
     }
 

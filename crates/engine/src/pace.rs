@@ -18,6 +18,13 @@ pub struct Span {
     pub waited: f64,
 }
 
+impl Span {
+    /// Adds another epoch's.
+    pub(crate) fn add(&mut self, other: Self) {
+        (self.seconds, self.waited) = (self.seconds + other.seconds, self.waited + other.waited);
+    }
+}
+
 /// One epoch's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {

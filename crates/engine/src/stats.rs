@@ -90,8 +90,10 @@ pub struct JobStats {
     pub packages: Option<PackageStats>,
     /// Counters of its epochs.
     pub epochs: Vec<(u64, Counters)>,
-    /// How long its last epochs took.
+    /// How long its epochs took.
     pub spans: BTreeMap<u64, Span>,
+    /// The same of all epochs so far.
+    pub total_span: Span,
     /// Counters of servings that no plan asked for.
     pub unplanned: Counters,
     /// Counters of all servings so far.
@@ -152,7 +154,8 @@ impl Engine {
                 remarks: job.remarks().into_iter().map(|remark| remark.text).collect(),
                 packages: job.package_stats(),
                 epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
-                spans: job.paces.iter().filter_map(|(&epoch, pace)| Some((epoch, pace.span()?))).collect(),
+                spans: job.spans(),
+                total_span: job.total_span(),
                 unplanned: job.unplanned.clone(),
                 total: job.total(),
             }

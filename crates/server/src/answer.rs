@@ -85,7 +85,11 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
         epochs,
         ahead: ahead.into_iter().next(),
         unplanned: Some(epoch_stats(0, &stats.unplanned, samples)),
-        total: Some(epoch_stats(0, &stats.total, samples)),
+        total: Some(proto::EpochStats {
+            seconds: stats.total_span.seconds,
+            waited: stats.total_span.waited,
+            ..epoch_stats(0, &stats.total, samples)
+        }),
         regions: stats
             .regions
             .iter()
@@ -107,7 +111,7 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
     }
 }
 
-/// Whether all that was planned was served, and is so recent that it is known how long it took.
+/// Whether all that was planned was served, and it is known how long it took.
 fn is_whole(epoch: &proto::EpochStats) -> bool {
     epoch.served >= epoch.planned && epoch.seconds > 0.0
 }
