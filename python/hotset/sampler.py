@@ -61,8 +61,8 @@ class Sampler(Informed, DistributedSampler[int]):
       Strategies that draw fewer go on with their next draw, over the edges of epochs, so that `len(loader)`
       never changes and schedules are exact. Without it an epoch is as long as what is drawn for it.
     - `resume`: go on with what the newest run under the dataset's `job=` had learned. `sampler.epoch` is then
-      the epoch it was in; `set_epoch` may name an earlier one. Without it, and without a loaded state, every
-      run starts afresh.
+      the first epoch that it had not trained to its end; `set_epoch` may name an earlier one. Without it, and
+      without a loaded state, every run starts afresh.
     - `pad`: repeat some samples so that ranks get equal numbers, as `DistributedSampler` does, instead of
       leaving a remainder to the next epoch.
     """

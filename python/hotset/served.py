@@ -342,9 +342,16 @@ class Served:
     def _remark(self, said: dict[str, Any]) -> str:
         """What the user should know of the run that the server has opened."""
         if said["earlier"] is not None:
+            used, packages = "uses nothing of it", self._scheme.packages
+            if packages not in ("", "off"):
+                used = (
+                    "uses nothing that it had learned; its packages, which hold samples as they are, are "
+                    f"found again at `{packages}` and used from the first epoch on, so that this run reads "
+                    "less than the first did, and may serve other samples"
+                )
             return (
                 f"job `{self.job.run}` was trained before, as far as epoch {said['earlier']}; this run "
-                "starts afresh and uses nothing of it. To go on with it load its checkpoint "
+                f"starts afresh and {used}. To go on with it load its checkpoint "
                 "(`sampler.load_state_dict`), or make the sampler with `resume=True`"
             )
         run, epoch, position = self._resume or ("", 0, 0)

@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--save", type=int, default=-1)
     parser.add_argument("--load", type=Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--packages", type=Path)
+    parser.add_argument("--silent", action="store_true", help="report no losses")
     parser.add_argument("--die", type=int, default=-1)
     parser.add_argument("--hold", type=Path, help="wait in the first epoch until this is there")
     arguments = parser.parse_args()
@@ -52,7 +54,10 @@ def main() -> None:
 
         warnings.showwarning = told  # type: ignore[assignment]
         train = hotset.Dataset(arguments.place, cache="30%", with_ids=True, job=arguments.job)
-        sampler = hotset.Sampler(train, arguments.strategy, seed=5, resume=arguments.resume)
+        packages = arguments.packages
+        sampler = hotset.Sampler(
+            train, arguments.strategy, seed=5, resume=arguments.resume, packages=packages, package_size="1KiB"
+        )
         loader = DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
         if arguments.load is not None and arguments.load.exists():
             sampler.load_state_dict(json.loads(arguments.load.read_text()))
@@ -64,7 +69,8 @@ def main() -> None:
                 _meet(arguments.out.with_suffix(".met"), f"{attempt}.{epoch}", rank)
             sampler.set_epoch(epoch)
             for step, ids in enumerate(loader):
-                sampler.update(ids, ((ids * 7919 + epoch * 104_729) % 1009).float() / 1009)
+                if not arguments.silent:
+                    sampler.update(ids, ((ids * 7919 + epoch * 104_729) % 1009).float() / 1009)
                 say(epoch=epoch, ids=ids.tolist())
                 while arguments.hold is not None and not arguments.hold.exists():
                     time.sleep(0.02)

@@ -144,6 +144,29 @@ def test_resume_goes_on_with_the_epoch_that_was_under_way(trainings: Trainings) 
     assert rest.epochs == {epoch: whole.epochs[epoch] for epoch in (2, 3)}
 
 
+@pytest.mark.parametrize("how", [(), ("--strategy", "uniform", "--silent")])
+def test_resume_of_a_finished_run_goes_on_with_the_next_epoch(
+    trainings: Trainings, how: tuple[str, ...]
+) -> None:
+    whole = trainings.run("--job", "whole", "--epochs", "5", *how)
+    first = trainings.run("--job", "exp", "--epochs", "3", *how)
+    over = trainings.run("--job", "exp", "--epochs", "3", "--resume", *how)
+    assert (over.run, over.start, over.epochs) == (first.run, 3, {}), "nothing is left to do"
+    rest = trainings.run("--job", "exp", "--epochs", "5", "--resume", *how)
+    assert (rest.run, rest.start, rest.warned) == (first.run, 3, [])
+    assert rest.epochs == {epoch: whole.epochs[epoch] for epoch in (3, 4)}
+    assert rest.scores == whole.scores
+
+
+def test_packages_of_an_earlier_run_are_said_to_be_used(trainings: Trainings, tmp_path: Path) -> None:
+    how = ("--job", "exp", "--packages", str(tmp_path / "packages"))
+    trainings.run(*how)
+    again = trainings.run(*how)
+    (warned,) = [text for text in again.warned if "starts afresh" in text]
+    assert f"its packages, which hold samples as they are, are found again at `{tmp_path}/packages`" in warned
+    assert "uses nothing that it had learned" in warned and "uses nothing of it" not in warned
+
+
 def test_resume_of_nothing_starts_and_needs_a_name(trainings: Trainings) -> None:
     first = trainings.run("--job", "exp", "--resume", "--epochs", "1")
     assert first.start == 0 and sorted(first.epochs[0]) == list(range(SAMPLES))

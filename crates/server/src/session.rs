@@ -45,7 +45,7 @@ pub(crate) fn serve(mut connection: Connection, host: &Arc<Host>) {
     while host.check().is_ok() {
         if connection.hung_up() {
             host.engine.detach(session, Instant::now());
-            host.states.left(session);
+            host.states.left(&host.engine, session);
             return;
         }
         std::thread::sleep(LOOK_UP);
@@ -207,6 +207,7 @@ fn answer(
             })
         }
         request::Kind::CloseJob(asked) => {
+            host.states.closes(engine, session, &asked.job);
             engine.close_job(session, &asked.job);
             host.states.closed(engine, session, &asked.job, asked.moves);
             response::Kind::JobClosed(proto::JobClosed {})

@@ -19,6 +19,9 @@ use super::log::{self, Log};
 /// from the end of the third before it.
 pub(super) const EPOCHS: usize = 4;
 
+/// The part of an epoch, one in so many, that a last batch may be and go untrained.
+const LITTLE: u64 = 20;
+
 /// A place in a run: an epoch, and the slots that each rank had trained of it.
 pub(super) type Place = (u64, u64);
 
@@ -31,6 +34,8 @@ pub(super) struct Files {
     log: Option<Log>,
     /// The epoch whose beginning was written down.
     pub(super) written: Option<u64>,
+    /// Whether something was appended since.
+    told: bool,
     /// Whether writing has failed, which is said once.
     failed: bool,
 }
@@ -90,6 +95,7 @@ impl Files {
             run: run.to_owned(),
             log: None,
             written: None,
+            told: false,
             failed: false,
         }
     }
@@ -145,7 +151,9 @@ impl Files {
         }
         let taken: Vec<&Report> =
             reports.iter().filter(|report| until.is_none_or(|place| log::before(report, place))).collect();
-        for report in &taken {
+        self.told = !taken.is_empty();
+        // Those without ids only say how far the run was.
+        for report in taken.iter().filter(|report| !report.ids.is_empty()) {
             if let Err(error) = engine.report(job, trained(report)) {
                 tracing::warn!(%error, "a report in the log does not fit its job");
             }
@@ -171,7 +179,7 @@ impl Files {
         let path = self.state(epoch);
         let of = Of { job: &self.job, run: &self.run, lasting };
         match file::write(&path, snapshot, &of).and_then(|()| Log::new(&path.with_extension("log"))) {
-            Ok(log) => (self.log, self.written) = (Some(log), Some(epoch)),
+            Ok(log) => (self.log, self.written, self.told) = (Some(log), Some(epoch), false),
             Err(error) => return self.say(&error.message),
         }
         let epochs = self.epochs();
@@ -180,8 +188,29 @@ impl Files {
         old.iter().chain(later).for_each(|&other| self.drop_epoch(other));
     }
 
+    /// Whether all ranks had trained `epoch` to its end, of which `snapshot` is the state. A loader may leave out a last
+    /// batch that is not full (`drop_last`), which is taken for the end where it is little.
+    pub(super) fn is_whole(&self, epoch: u64, snapshot: &Snapshot) -> bool {
+        let Some(cut) = snapshot.cuts.get(&epoch) else { return false };
+        let (reports, _) = log::read(&self.state(epoch).with_extension("log")).unwrap_or_default();
+        (0..cut.world).all(|rank| {
+            let own = reports.iter().filter(|report| (report.epoch, report.rank) == (epoch, rank));
+            let (upto, batch) = own.fold((0, 0), |(upto, batch), report| {
+                (report.upto.max(upto), (report.ids.len() as u64).max(batch))
+            });
+            let left = cut.rank_len.saturating_sub(upto);
+            left == 0 || left < batch && left <= cut.rank_len / LITTLE
+        })
+    }
+
+    /// The epoch that is under way, if nothing was reported of it.
+    pub(super) fn untold(&self) -> Option<u64> {
+        self.written.filter(|_| !self.told)
+    }
+
     /// Appends a report to the log.
     pub(super) fn append(&mut self, report: &Report) {
+        self.told = true;
         if let Some(log) = &mut self.log
             && let Err(error) = log.append(report)
         {

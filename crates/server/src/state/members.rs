@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hotset_core::{Error, Result};
-use hotset_engine::SessionId;
-use hotset_wire::proto::Launch;
+use hotset_engine::{Engine, SessionId};
+use hotset_wire::proto::{Launch, Report};
 
 use super::files::{Files, Place};
 
@@ -129,6 +129,33 @@ impl Members {
         }
         self.holders.insert(rank, peer);
         Ok(())
+    }
+
+    /// Before a training process leaves: where it reports no losses, it is written down that all of its epoch was served.
+    pub(super) fn note_served(&mut self, engine: &Engine, job: &str, session: SessionId) {
+        let Some(files) = self.files.as_mut().filter(|_| self.trainers.contains_key(&session)) else {
+            return;
+        };
+        let Some(epoch) = files.untold() else { return };
+        let stats = engine.job_stats(Some(job)).pop();
+        let served = stats.is_some_and(|stats| {
+            let counted = stats.epochs.into_iter().find(|(found, _)| *found == epoch);
+            counted.is_some_and(|(_, counters)| counters.planned > 0 && counters.served() >= counters.planned)
+        });
+        if !served {
+            return;
+        }
+        let Ok(Some(snapshot)) = engine.snapshot(job) else { return };
+        let Some(cut) = snapshot.cuts.get(&epoch) else { return };
+        for rank in 0..cut.world {
+            files.append(&Report {
+                job: job.to_owned(),
+                epoch,
+                rank,
+                upto: cut.rank_len,
+                ..Report::default()
+            });
+        }
     }
 
     /// A connection has ended, or has left the job.

@@ -197,8 +197,11 @@ impl States {
             done => done?,
         };
         keeper.retire(run);
-        let place: Option<Place> =
-            resume.map(|resume| (resume.epoch.unwrap_or(epoch), resume.epoch.map_or(0, |_| resume.position)));
+        let place: Option<Place> = resume.map(|resume| match resume.epoch {
+            Some(epoch) => (epoch, resume.position),
+            // An epoch that was trained to its end is not trained again.
+            None => (epoch + u64::from(files.is_whole(epoch, &snapshot)), 0),
+        });
         files.replay(engine, &request.job, epoch, place);
         tracing::info!(job = request.job, run, epoch, ?place, "job restored");
         let mut members = Members::new(run.to_owned(), opening.lasting, Some(files), opening.launch.clone());
@@ -329,11 +332,23 @@ impl States {
     }
 
     /// A connection has ended.
-    pub(crate) fn left(&self, session: SessionId) {
+    pub(crate) fn left(&self, engine: &Engine, session: SessionId) {
         let keepers: Vec<_> =
             self.keepers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         for keeper in keepers {
-            locked(&keeper).jobs.values_mut().for_each(|members| members.leave(session));
+            for (job, members) in &mut locked(&keeper).jobs {
+                members.note_served(engine, job, session);
+                members.leave(session);
+            }
+        }
+    }
+
+    /// A process is about to leave a job that the engine still has.
+    pub(crate) fn closes(&self, engine: &Engine, session: SessionId, job: &str) {
+        if let Some(keeper) = self.keeper(job)
+            && let Some(members) = locked(&keeper).jobs.get_mut(job)
+        {
+            members.note_served(engine, job, session);
         }
     }
 

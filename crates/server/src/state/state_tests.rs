@@ -107,7 +107,7 @@ impl Bench {
 
     fn leave(&self, peer: Peer) {
         self.engine.detach(peer.session, std::time::Instant::now());
-        self.states.left(peer.session);
+        self.states.left(&self.engine, peer.session);
     }
 
     fn files(&self) -> usize {
@@ -162,7 +162,7 @@ fn a_name_that_was_given_starts_afresh_unless_it_is_resumed_and_keeps_one_earlie
     let main = bench.peer(9);
     let asked = OpenJob { resume: resume("", None, 0), ..bench.asked("exp") };
     let opened = bench.open(main, asked).unwrap();
-    assert_eq!((opened.run, opened.resumed, opened.earlier), (runs[2].clone(), Some(1), None));
+    assert_eq!((opened.run, opened.resumed, opened.earlier), (runs[2].clone(), Some(2), None));
 }
 
 #[test]
@@ -294,5 +294,28 @@ fn the_name_of_a_run_cannot_lead_out_of_the_directory() {
     for run in ["../../etc/passwd", "0123456789abcde/", "0123456789abcdef0"] {
         let asked = OpenJob { resume: resume(run, Some(0), 0), ..bench.asked("exp") };
         assert!(Opening::new(asked).is_err_and(|error| error.message.contains("damaged")), "{run}");
+    }
+}
+
+#[test]
+fn an_epoch_that_was_trained_to_its_end_is_not_trained_again() {
+    for (trained, starts) in [(3, 3), (2, 2)] {
+        let bench = Bench::new();
+        let first = bench.peer(1);
+        bench.open(first, bench.asked("exp")).unwrap();
+        (0..2).for_each(|epoch| {
+            bench.train(first, "exp", epoch);
+        });
+        let ids = bench.begin(first, "exp", 2).unwrap();
+        // The last one is left out, or comes in a batch of its own.
+        for (at, &id) in ids.iter().enumerate().take(ids.len() - usize::from(trained == 2)) {
+            bench.report("exp", 2, at as u64 + 1, id);
+        }
+        bench.leave(first);
+        bench.engine.tidy(std::time::Instant::now() + Duration::from_secs(600));
+        bench.states.tidy(&bench.engine, false);
+        let again =
+            bench.open(bench.peer(2), OpenJob { resume: resume("", None, 0), ..bench.asked("exp") }).unwrap();
+        assert_eq!(again.resumed, Some(starts));
     }
 }
