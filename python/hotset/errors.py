@@ -46,3 +46,9 @@ class HotsetWarning(UserWarning):
 
 class InternalError(Error):
     """Hotset broke a promise of its own. Please report it, with the message and the server's log."""
+
+
+def kind_of(thing: object) -> str:
+    """What a thing is, as a message has it: a `list`, an `int`."""
+    name = type(thing).__name__
+    return f"{'an' if name[:1].lower() in set('aeiou') else 'a'} `{name}`"

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from . import _core
-from .errors import InvalidError
+from .errors import InvalidError, kind_of
 from .parts import Part
 
 # The names of strategies that never look at losses.
@@ -49,9 +49,7 @@ def places_on(ids: torch.Tensor, part: Part) -> torch.Tensor:
 def judge_loss(loss: torch.Tensor, samples: int) -> None:
     """Refuses what is not one number for each of `samples`."""
     if not isinstance(loss, torch.Tensor):
-        raise InvalidError(
-            f"`loss` is a `{type(loss).__name__}`; the tensor of the losses of a batch is needed"
-        )
+        raise InvalidError(f"`loss` is {kind_of(loss)}; the tensor of the losses of a batch is needed")
     if loss.dim() == 0:
         raise InvalidError(
             "`loss` is one number for the whole batch; one for each sample is needed: "

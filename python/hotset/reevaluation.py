@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from .dataset import Dataset
-from .errors import InvalidError
+from .errors import InvalidError, kind_of
 from .losses import judge_loss
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -51,7 +51,7 @@ def losses_of(
             batch = (collate or default_collate)(plain.reevaluated_items(epoch, some))
             if not isinstance(batch, list | tuple) or len(batch) != 2:
                 raise InvalidError(
-                    f"a batch to re-evaluate is a `{type(batch).__name__}`, not inputs and labels; give "
+                    f"a batch to re-evaluate is {kind_of(batch)}, not inputs and labels; give "
                     "`collate=`, a function that makes a pair of these of a list of samples"
                 )
             inputs, labels = _moved(batch[0], place), _moved(batch[1], place)

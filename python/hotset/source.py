@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from . import _core
-from .errors import InvalidError
+from .errors import InvalidError, kind_of
 
 Label = Any
 """An int, a float, or a list of either."""
@@ -219,9 +219,15 @@ def listed(
     root: str | os.PathLike[str] = "",
 ) -> Listing:
     """A listing as the user asks for it, with names that mean the same in the server's working directory."""
+    if not isinstance(place, str | os.PathLike) and layout == "manifest":
+        raise InvalidError(
+            f"the table is {kind_of(place)}, and `Manifest` reads one from a file (`.csv`, `.jsonl` or "
+            '`.parquet`): write it to one, like `pandas.DataFrame(rows).to_csv("train.csv")`, and give its '
+            "name; many shards are named by a pattern (`hotset.Shards`)"
+        )
     if not isinstance(place, str | os.PathLike):
         raise InvalidError(
-            f"the place of the dataset is a `{type(place).__name__}`, and one name is needed: a directory, a "
+            f"the place of the dataset is {kind_of(place)}, and one name is needed: a directory, a "
             'prefix of a store, or for many shards a pattern like "s3://bucket/train-{000..099}.tar". Files '
             "that lie in several places are named by a table (`hotset.Manifest`)"
         )
@@ -234,14 +240,14 @@ def listed(
 def storage_texts(options: Mapping[str, object] | None) -> dict[str, str]:
     """`storage_options=` as the protocol has it. A value that cannot be may be a secret: it is not shown."""
     if options is not None and not isinstance(options, Mapping):
-        kind = type(options).__name__
-        raise InvalidError(f"`storage_options` is a `{kind}`: a dict of names and values is needed")
+        raise InvalidError(f"`storage_options` is {kind_of(options)}: a dict of names and values is needed")
     for name, value in (options or {}).items():
         if not isinstance(name, str):
             raise InvalidError(f"`{name!r}` in `storage_options` is no name of an option: text is needed")
         if not isinstance(value, str | int | float):
-            kind = type(value).__name__
-            raise InvalidError(f"`{name}` in `storage_options` is a `{kind}`: text or a number is needed")
+            raise InvalidError(
+                f"`{name}` in `storage_options` is {kind_of(value)}: text or a number is needed"
+            )
     return texts("storage_options", options)
 
 

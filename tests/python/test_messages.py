@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,9 +37,52 @@ def test_a_package_size_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, 
 
 
 def test_a_list_of_places_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    for kind in (hotset.Dataset, hotset.ImageFolder, hotset.Shards, hotset.Manifest):
+    for kind in (hotset.Dataset, hotset.ImageFolder, hotset.Shards):
         with pytest.raises(hotset.InvalidError, match=r"`list`.*\{000\.\.099\}\.tar.*hotset\.Manifest"):
             kind([str(tmp_path / "a.tar"), str(tmp_path / "b.tar")])  # type: ignore[arg-type]
+    for table in ([str(tmp_path / "a.tar")], {"key": ["a"], "label": [1]}):
+        with pytest.raises(hotset.InvalidError, match=r"the table is a `(list|dict)`.*to_csv"):
+            hotset.Manifest(table)  # type: ignore[arg-type]
+
+
+def test_what_a_thing_is_is_said_with_its_article(tmp_path: Path) -> None:
+    with pytest.raises(hotset.InvalidError, match=r"is an `int`, and one name"):
+        hotset.Dataset(3)  # type: ignore[arg-type]
+    with pytest.raises(hotset.InvalidError, match=r"is an `int`: a dict"):
+        hotset.Dataset(tmp_path, storage_options=3)  # type: ignore[arg-type]
+
+
+def test_a_listing_that_takes_too_long_is_named_with_the_setting(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {**NOWHERE, "aws_endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        said = r"the listing of `s3://bucket/train` within [0-9.]+ s: wait longer with `wait=`"
+        with pytest.raises(hotset.UnavailableError, match=said):
+            hotset.Dataset("s3://bucket/train", storage_options=options, wait=2)
+
+
+@pytest.mark.parametrize("endpoint", ["http://me:hunter2@host:9", "me:hunter2@host:9", "http://hunter2@h?"])
+def test_a_password_in_an_address_is_never_shown(endpoint: str) -> None:
+    with pytest.raises(hotset.InvalidError) as said:
+        hotset.Dataset("s3://bucket/train", storage_options={**NOWHERE, "aws_endpoint": endpoint})
+    assert "`aws_endpoint`" in str(said.value) and "hunter2" not in str(said.value)
+
+
+def test_a_recording_that_is_not_there_is_said(tmp_path: Path) -> None:
+    code, text = hotset_says("record", str(tmp_path / "nosuch"))
+    assert code != 0 and f"there is no recording `{tmp_path}/nosuch`" in text and "HOTSET_RECORD" in text
+
+
+@pytest.mark.parametrize("name", ["labels", "class", "target", "y", "species"])
+def test_a_column_that_may_hold_labels_is_asked_about(tmp_path: Path, name: str) -> None:
+    equal_files(tmp_path, 2, 10)
+    table = tmp_path / "train.csv"
+    table.write_text(f"key,{name}\n000/000000.bin,1\n000/000001.bin,0\n")
+    with pytest.raises(
+        hotset.InvalidError, match=f'but `{name}`: say which.*`label="{name}"`.*`label="none"`'
+    ):
+        hotset.Manifest(table)
+    assert [label for _, label in hotset.Manifest(table, label=name)] == [1, 0]
+    assert len(hotset.Manifest(table, label="none")[0]) == 10
 
 
 def test_compressed_and_joined_shards_are_refused_with_what_to_write(tmp_path: Path) -> None:

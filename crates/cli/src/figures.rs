@@ -39,17 +39,22 @@ fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
     let limit =
         if stats.memory_limit > 0 { format!(" of {}", human(stats.memory_limit)) } else { String::new() };
     let memory = format!(
-        "  cache {}{limit} + reserve {}, {} in use ({} passing), {} readers, {} leases, {} of {} reads in flight",
+        "  cache {}{limit} + reserve {}, {} in use ({} passing), {}, {}, {} of {} reads in flight",
         human(stats.capacity),
         human(stats.reserve),
         human(stats.occupied),
         human(stats.passing),
-        stats.readers,
-        stats.leases,
+        counted(stats.readers, "reader"),
+        counted(stats.leases, "lease"),
         stats.reads_in_flight,
         stats.concurrency,
     );
     vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory]
+}
+
+/// So many of a thing.
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn job(job: &JobStats, epochs: usize, width: usize) -> String {

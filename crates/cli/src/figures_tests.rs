@@ -138,3 +138,10 @@ fn an_epoch_that_is_only_read_ahead_has_no_shares() {
     let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(last.join(" "), "9 ahead 0 - - - - - 7 0 B 0 - - 0 0.00 s", "{text}");
 }
+
+#[test]
+fn one_reader_is_no_readers() {
+    let stats = ServerStats { readers: 1, leases: 2, ..ServerStats::default() };
+    let memory = server("/run/x.sock", Some(&stats)).pop().unwrap();
+    assert!(memory.contains(", 1 reader, 2 leases, "), "{memory}");
+}

@@ -92,8 +92,14 @@ fn begin(directory: &Path, engine: &Engine, states: &States, job: &str) -> Optio
 
 /// The losses of a recording: how many samples, and for each epoch one value a sample, not a number where none came.
 pub fn read(path: &Path) -> Result<(usize, Vec<f32>)> {
-    let (reports, _) = log::read(path)?;
     let shown = path.display();
+    if !path.exists() {
+        return Err(Error::invalid(format!(
+            "there is no recording `{shown}`: record a run with `hotset serve --record DIRECTORY`, or with \
+             HOTSET_RECORD=DIRECTORY for a private server"
+        )));
+    }
+    let (reports, _) = log::read(path)?;
     let Some((head, reports)) =
         reports.split_first().filter(|(head, _)| head.ids.is_empty() && head.upto > 0)
     else {
@@ -172,7 +178,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x");
         std::fs::write(&path, "garbage").unwrap();
-        assert!(read(&path).unwrap_err().message.contains("no recording"));
+        assert!(read(&path).unwrap_err().message.contains("is no recording"));
+        assert!(read(&path.with_extension("y")).unwrap_err().message.contains("there is no recording `"));
         let mut log = Log::new(&path).unwrap();
         log.append(&Report { upto: u64::MAX / 2, ..Report::default() }).unwrap();
         log.append(&report(3, &[0], &[1.0])).unwrap();

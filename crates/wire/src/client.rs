@@ -98,7 +98,8 @@ impl Client {
         tick: Tick<'_>,
         progress: Progress<'_>,
     ) -> Result<proto::DatasetOpened> {
-        self.call("open_dataset", request, wait, tick, progress, |answer, _, _| match answer {
+        let what = format!("the listing of `{}`", without_user(&request.place));
+        self.call(&what, request, wait, tick, progress, |answer, _, _| match answer {
             Answer::DatasetOpened(opened) => Some(Ok(opened)),
             _ => None,
         })
@@ -298,7 +299,9 @@ impl Client {
         match error {
             socket::Error::HungUp => Error::unavailable(format!("the server at `{path}` went away")),
             socket::Error::TimedOut => Error::unavailable(format!(
-                "the server at `{path}` did not answer `{what}` within `{wait:?}`"
+                "the server at `{path}` did not answer {} within {:.3} s: wait longer with `wait=`",
+                named(what),
+                wait.as_secs_f64()
             )),
             error => error.into(),
         }
@@ -307,9 +310,23 @@ impl Client {
     fn unexpected(&self, what: &str) -> Error {
         let path = self.shared.path().display();
         Error::internal(format!(
-            "the server at `{path}` answered `{what}` with the answer to another question"
+            "the server at `{path}` answered {} with the answer to another question",
+            named(what)
         ))
     }
+}
+
+/// A place without the name and password that a URL may hold.
+fn without_user(place: &str) -> String {
+    let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
+    let host = rest.find('/').unwrap_or(rest.len());
+    let from = rest[..host].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[from..])
+}
+
+/// A call in a message: its name in backticks, unless it is told in words.
+fn named(what: &str) -> String {
+    if what.contains(' ') { what.to_owned() } else { format!("`{what}`") }
 }
 
 /// Deals with an interim answer, or gives back the last one and its descriptors.
