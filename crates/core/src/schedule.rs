@@ -2,8 +2,9 @@
 //!
 //! Slots pass through three states: *ahead* (nobody has looked yet), *decided* (its policy has said hit or
 //! read; the slot is in the prefetch window), and *done* (served, skipped by a resumed run, or abandoned).
-//! Deciding goes strictly in plan order; serving follows whatever order readers ask in. A request names an
-//! id: it takes the earliest slot of that id that its rank has not been served. Slots of one id are chained,
+//! Deciding goes strictly in plan order; serving follows whatever order readers ask in. A request names
+//! ids: where a plan repeats some it takes the slots that serve them one after the other, and if there are none each
+//! takes the earliest slot of its id that its rank has not been served. Slots of one id are chained,
 //! so that both questions, which slot does this request take and when is this id due next, cost the number
 //! of times the plan repeats that one id.
 //!
@@ -286,6 +287,20 @@ impl Schedule {
         self.chain(id).filter(open).nth(before)
     }
 
+    /// The position of `rank` from which on its slots serve `ids`, one after the other, and none of them was asked for.
+    pub fn run(&self, rank: u32, ids: &[Id]) -> Option<usize> {
+        let (world, rank) = (self.ranks.len(), rank as usize);
+        if self.ranks.get(rank).is_none_or(|rank| rank.closed) {
+            return None;
+        }
+        let serves = |position: usize, id: Id| {
+            let slot = position * world + rank;
+            self.plan.ids().get(slot) == Some(&id) && !matches!(self.states[slot], State::Done | State::Taken)
+        };
+        let mut own = self.chain(*ids.first()?).filter(|slot| slot % world == rank).map(|slot| slot / world);
+        own.find(|&from| (from..).zip(ids).all(|(position, &id)| serves(position, id)))
+    }
+
     /// Whether a decided slot of `id` has not been served yet.
     pub fn waits_for(&self, id: Id) -> bool {
         let waits = |state: State| state.waits() || matches!(state, State::Taken | State::Unread);
@@ -322,9 +337,19 @@ impl Schedule {
     pub fn serve(&mut self, slot: usize) -> bool {
         let rank = slot % self.ranks.len();
         self.ranks[rank].served += 1;
-        self.finish(slot);
         if self.next.is_empty() {
+            self.finish(slot);
             return true;
+        }
+        // An earlier one was served by the server before, or will be served here.
+        let again = self.restored
+            && self
+                .chain(self.id(slot))
+                .take_while(|&other| other < slot)
+                .any(|other| self.states[other] != State::Done);
+        self.finish(slot);
+        if again {
+            return false;
         }
         let id = self.id(slot) as usize;
         self.seen.resize(self.first.len().div_ceil(64), 0);

@@ -102,11 +102,13 @@ impl State {
         let mut spans: Vec<(u64, usize, usize)> = Vec::new();
         // How often each sample was asked for so far, where a plan repeats some.
         let mut asked: HashMap<(u64, Id), usize> = HashMap::new();
-        for &(epoch, id) in &wanted.samples {
+        let run = self.run_of(wanted);
+        for (offset, &(epoch, id)) in wanted.samples.iter().enumerate() {
             let Some((epoch, slot)) = self.slot_of(wanted, epoch, id)? else { continue };
             let schedule = self.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
-            let slot = match schedule {
-                Some(schedule) if schedule.repeats() => {
+            let slot = match (schedule, run) {
+                (Some(schedule), Some(from)) => schedule.plan().slot(wanted.rank, from + offset),
+                (Some(schedule), None) if schedule.repeats() => {
                     let before = asked.entry((epoch, id)).or_default();
                     *before += 1;
                     schedule.find_after(wanted.rank, id, *before - 1).unwrap_or(slot)
@@ -163,6 +165,19 @@ impl State {
         Ok(false)
     }
 
+    /// Where the slots of a whole request lie, if its plan repeats samples: the position of its rank at which they begin.
+    /// Its ids alone do not say whether a slot before them was served by a server that is gone.
+    fn run_of(&self, wanted: &Wanted) -> Option<usize> {
+        let job = self.jobs.get(&wanted.job)?;
+        let begun = job.begun.get(&wanted.rank).copied();
+        let epoch = |epoch: Option<u64>| epoch.or(begun.filter(|_| wanted.matched));
+        let first = epoch(wanted.samples.first()?.0)?;
+        let schedule = job.schedules.get(&first).filter(|schedule| schedule.repeats())?;
+        let same = wanted.samples.iter().all(|&(other, _)| epoch(other) == Some(first));
+        let ids: Vec<Id> = wanted.samples.iter().map(|&(_, id)| id).collect();
+        if same && begun >= Some(first) { schedule.run(wanted.rank, &ids) } else { None }
+    }
+
     /// The slot that an index takes; `None` for one that no plan waits for.
     fn slot_of(&self, wanted: &Wanted, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
         let Some(job) = self.jobs.get(&wanted.job) else { return Ok(None) };
@@ -198,8 +213,16 @@ impl State {
     /// Takes the slots and holds the objects of a request.
     pub(crate) fn gather(&mut self, session: u64, wanted: &Wanted) -> Result<Gathered> {
         let mut items = Vec::with_capacity(wanted.samples.len());
+        let run = self.run_of(wanted);
         for (position, &(epoch, id)) in wanted.samples.iter().enumerate() {
-            let item = match self.slot_of(wanted, epoch, id) {
+            let own = |(epoch, slot): (u64, usize)| {
+                let schedule = self.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
+                let own = schedule
+                    .zip(run)
+                    .map(|(schedule, from)| schedule.plan().slot(wanted.rank, from + position));
+                (epoch, own.unwrap_or(slot))
+            };
+            let item = match self.slot_of(wanted, epoch, id).map(|found| found.map(own)) {
                 Ok(Some((epoch, slot))) => self.take(session, wanted, position, (epoch, slot, id)),
                 Ok(None) => self.hold_beside(session, wanted, position, id),
                 Err(error) => Err(error),

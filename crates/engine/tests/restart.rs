@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ struct Case {
     policy: &'static str,
     prefetch: bool,
     settings: &'static [(&'static str, &'static str)],
+    /// Batches that are served before the first of them is reported, as a loader fetches ahead.
+    ahead: usize,
 }
 
 impl Case {
@@ -112,6 +115,7 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
         snapshot = engine.snapshot("job").unwrap().or(snapshot);
         log.clear();
         let mut reader = Reader::new(&engine, opened);
+        let mut ahead = VecDeque::new();
         let mut of =
             Epoch { plan: 0, cheap: 0, single: 0, distinct: 0, substituted: 0, residents: Vec::new() };
         let mut count = |engine: &Engine| {
@@ -138,9 +142,13 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
             let indices: Vec<u64> = batch.iter().map(index).collect();
             let held = reader.get(&indices).unwrap();
             reader.release(held);
-            log.push((epoch, (at * BATCH + batch.len()) as u64, batch.to_vec()));
-            report(&engine, &log[log.len() - 1]);
+            ahead.push_back((epoch, (at * BATCH + batch.len()) as u64, batch.to_vec()));
+            if ahead.len() > case.ahead {
+                log.extend(ahead.pop_front());
+                report(&engine, &log[log.len() - 1]);
+            }
         }
+        ahead.iter().for_each(|one| report(&engine, one));
         count(&engine);
         let accuracy = [0.1, 0.5, 0.6, 0.6, 0.5][epoch as usize];
         engine.end_epoch("job", epoch, 0, Some(accuracy)).unwrap();
@@ -177,11 +185,13 @@ fn settings(strategy: &str) -> &'static [(&'static str, &'static str)] {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    (prop::sample::select(cases()), any::<bool>()).prop_map(|((strategy, policy), prefetch)| Case {
+    let any = (prop::sample::select(cases()), any::<bool>(), 0..4usize);
+    any.prop_map(|((strategy, policy), prefetch, ahead)| Case {
         strategy,
         policy,
         prefetch: prefetch && !takes_scores(policy),
         settings: settings(strategy),
+        ahead: if takes_scores(policy) { 0 } else { ahead },
     })
 }
 
@@ -214,7 +224,7 @@ proptest! {
     ) {
         let (opened, _) = dataset(&sizes());
         // Read ahead, a plan is made before or after the packages of the epoch before are complete.
-        let case = Case { strategy, policy, prefetch: false, settings: settings(strategy) };
+        let case = Case { strategy, policy, prefetch: false, settings: settings(strategy), ahead: 0 };
         let whole = train(&opened, &case, true, &[]);
         let interrupted = train(&opened, &case, true, &losses);
         prop_assert_eq!(whole, interrupted);
@@ -231,7 +241,7 @@ proptest! {
         prefetch in any::<bool>(),
     ) {
         let (opened, _) = sharded(&sizes(), 60);
-        let case = Case { strategy, policy, prefetch, settings: settings(strategy) };
+        let case = Case { strategy, policy, prefetch, settings: settings(strategy), ahead: 0 };
         let whole = train(&opened, &case, false, &[]);
         let interrupted = train(&opened, &case, false, &losses);
         prop_assert_eq!(whole, interrupted);
@@ -243,7 +253,22 @@ fn every_strategy_and_policy_decides_as_an_uninterrupted_run_does() {
     let (opened, _) = dataset(&sizes());
     let mut differ = Vec::new();
     for (strategy, policy) in cases() {
-        let case = Case { strategy, policy, prefetch: false, settings: settings(strategy) };
+        let case = Case { strategy, policy, prefetch: false, settings: settings(strategy), ahead: 0 };
+        let whole = train(&opened, &case, false, &[]);
+        let interrupted = train(&opened, &case, false, &[5, 9, 16, 30, 31, 47]);
+        if whole != interrupted {
+            differ.push((strategy, policy));
+        }
+    }
+    assert_eq!(differ, []);
+}
+
+#[test]
+fn batches_that_were_served_and_not_reported_are_not_taken_for_others() {
+    let (opened, _) = dataset(&sizes());
+    let mut differ = Vec::new();
+    for (strategy, policy) in cases().into_iter().filter(|(_, policy)| !takes_scores(policy)) {
+        let case = Case { strategy, policy, prefetch: false, settings: settings(strategy), ahead: 3 };
         let whole = train(&opened, &case, false, &[]);
         let interrupted = train(&opened, &case, false, &[5, 9, 16, 30, 31, 47]);
         if whole != interrupted {
@@ -256,7 +281,7 @@ fn every_strategy_and_policy_decides_as_an_uninterrupted_run_does() {
 #[test]
 fn a_plan_that_goes_on_with_other_packages_reads_none_of_them() {
     let (opened, _) = sharded(&sizes(), 60);
-    let case = Case { strategy: "iis", policy: "icache", prefetch: false, settings: &[] };
+    let case = Case { strategy: "iis", policy: "icache", prefetch: false, settings: &[], ahead: 0 };
     let first = start(&opened, &case, None, None);
     let mut reader = Reader::new(&first, &opened);
     let serve = |engine: &Engine, reader: &mut Reader<'_>, epoch: u64| {
@@ -291,7 +316,7 @@ fn a_plan_that_goes_on_with_other_packages_reads_none_of_them() {
 #[test]
 fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
     let (opened, _) = dataset(&[100; 50]);
-    let case = Case { strategy: "uniform", policy: "lru", prefetch: true, settings: &[] };
+    let case = Case { strategy: "uniform", policy: "lru", prefetch: true, settings: &[], ahead: 0 };
     let asked = |cache: &str| {
         let mut asked = case.request(&opened, None);
         asked.cache = cache.parse().unwrap();
