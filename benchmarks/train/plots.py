@@ -1,6 +1,7 @@
 """One figure a dataset and model: top-1 against what storage gave, in reads, requests and bytes.
 
-Strategies are coloured, controls are grey; bars are 95 % intervals over seeds.
+Strategies are coloured, controls are grey; bars are 95 % intervals over seeds. What lies more than three
+points below the best is off the axes, and the legend gives its value.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from .results import Group, for_accuracy
 from .run import Run
 
 # Okabe and Ito's colours, told apart with every kind of colour vision.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _MARKS = "osD^vP*X"
 
 _GREY = "#777777"
+
+_SHOWN = 3.0
+"""Points below the best that axes reach down to: what lies further below would press the rest together."""
+
 _STORAGE = (
     ("storage_reads", 1e3, "reads, thousands"),
     ("storage_requests", 1e3, "requests, thousands"),
@@ -67,20 +72,27 @@ def titled(run: Run) -> str:
 
 def _looks(groups: list[Group]) -> list[tuple[str, str]]:
     """A mark and a colour for each; controls are grey."""
-    looks, strategies = [], 0
-    for place, group in enumerate(groups):
-        # Colours come round before marks do, so that no two runs share both.
-        mark = _MARKS[(place + place // len(_COLOURS)) % len(_MARKS)]
-        control = group.run.is_control or (group.run.strategy == "uniform" and group.run.epochs < 30)
-        looks.append((mark, _GREY if control else _COLOURS[strategies % len(_COLOURS)]))
-        strategies += not control
+    looks, strategies, controls = [], 0, 0
+    for group in groups:
+        if group.run.is_control or (group.run.strategy == "uniform" and group.run.epochs < 30):
+            looks.append((_MARKS[controls % len(_MARKS)], _GREY))
+            controls += 1
+        else:
+            # Seven colours and eight marks: no two of 56 runs share both.
+            looks.append((_MARKS[strategies % len(_MARKS)], _COLOURS[strategies % len(_COLOURS)]))
+            strategies += 1
     return looks
 
 
 def _draw_storage(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) -> None:
+    lowest = max(group.top1.value for group in groups) - _SHOWN
+    shown = [group.top1 for group in groups if group.top1.value >= lowest]
+    bottom = min(top1.value - (top1.half or 0.0) for top1 in shown) - 0.2
+    top = max(top1.value + (top1.half or 0.0) for top1 in shown) + 0.2
     for each, (name, unit, title) in zip(axes, _STORAGE, strict=True):
         for group, (mark, colour) in zip(groups, looks, strict=True):
             top1 = group.top1
+            below = f", below: {top1.value:.2f}" if top1.value < lowest else ""
             each.errorbar(
                 group.total(name).value / unit,
                 top1.value,
@@ -88,8 +100,9 @@ def _draw_storage(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) 
                 fmt=mark,
                 color=colour,
                 capsize=3,
-                label=f"{titled(group.run)} ({top1.seeds})",
+                label=f"{titled(group.run)} ({top1.seeds}){below}",
             )
+        each.set_ylim(bottom, top)
         each.set_xlim(left=0)
         each.set_xlabel(f"{title}, whole run")
     axes[0].set_ylabel("top-1 %, mean and 95 % interval (seeds)")

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from .models import MODELS
 from .pixels import decoded
+from .plots import titled
 from .run import Run
 from .train import data_place
 
@@ -68,8 +69,8 @@ def controls() -> Iterator[Run]:
 
 
 def windows() -> Iterator[Run]:
-    """`carousel` by the size of its window, and without augmentation."""
-    for seed in range(2):
+    """`carousel` by the size of its window, and without augmentation: five seeds."""
+    for seed in range(5):
         for cache in ("1%", "5%", "40%", "60%"):
             yield Run("carousel", "carousel", {"fresh": 0.25}, cache=cache, seed=seed)
         for run in (UNIFORM, FIVE_SEEDS[5]):
@@ -139,7 +140,9 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, help="instead of the sets' own")
     parser.add_argument("--dataset", help="the images' name in the results; else the archive's up to `-`")
     parser.add_argument("--held-out", type=int, help="training images to test on instead of the test images")
-    parser.add_argument("--only", help="runs whose name contains this")
+    parser.add_argument(
+        "--only", action="append", help="runs that --list shows with this in their name; again for more"
+    )
     parser.add_argument("--list", action="store_true", help="say what would be run, and end")
     options = parser.parse_args()
     unknown = [name for name in options.sets if name not in SETS]
@@ -159,11 +162,11 @@ def main() -> None:
     chosen = [
         run
         for run in map(by_key.__getitem__, runs)
-        if run.seed < options.seeds and (options.only or "") in run.name
+        if run.seed < options.seeds and any(only in titled(run) for only in options.only or [""])
     ]
     if options.list:
         for run in chosen:
-            sys.stdout.write(f"{run.dataset} {run.model} {run.name} seed {run.seed}\n")
+            sys.stdout.write(f"{run.dataset} {run.model} {titled(run)} seed {run.seed}\n")
         return
     began = time.monotonic()
     place = data_place(options.data, options.archive, options.work)
@@ -174,7 +177,7 @@ def main() -> None:
         f"{len(chosen) - len(failed)} of {len(chosen)} runs done, {time.monotonic() - began:.0f} s\n"
     )
     for run in failed:
-        sys.stderr.write(f"not done: {run.model} {run.name} seed {run.seed}\n")
+        sys.stderr.write(f"not done: {run.model} {titled(run)} seed {run.seed}\n")
     sys.exit(1 if failed else 0)
 
 

@@ -53,7 +53,7 @@ def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_p
     wanted = ("accuracy", "--data", images, "--out", out, "--only", "uniform+minio", "--seeds", "2", *size)
     wanted = (*wanted, "--dataset", "cifar10")
     assert benchmark("sweep", *wanted, "--list").splitlines() == [
-        f"cifar10 shufflenet uniform+minio seed {seed}" for seed in range(2)
+        f"cifar10 shufflenet uniform+minio, 2 epochs seed {seed}" for seed in range(2)
     ]
     benchmark("sweep", *wanted, "--at-once", "2")
     assert benchmark("sweep", *wanted, "--list") == ""
@@ -71,6 +71,14 @@ def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_p
     (row,) = [line for line in tables.splitlines() if line.startswith("| `uniform+minio, 2 epochs` |")]
     assert row.split(" | ")[1] == "2" and "±" in row
     assert "paper: iCache" in tables and "87.76" in tables
+
+
+def test_a_sweep_is_narrowed_by_what_tells_its_runs_apart() -> None:
+    chosen = ("--only", "uniform+minio, 10 epochs", "--only", "cache 5%", "--seeds", "1", "--list")
+    assert benchmark("sweep", "controls", "windows", *chosen).splitlines() == [
+        "cifar10 resnet18 uniform+minio, 10 epochs seed 0",
+        "cifar10 resnet18 carousel[fresh=0.25]+carousel, cache 5% seed 0",
+    ]
 
 
 def test_intervals_are_students(train_module: Callable[[str], Any]) -> None:
