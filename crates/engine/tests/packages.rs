@@ -227,12 +227,13 @@ fn spoil(harm: Harm, prefetch: bool) {
         assert_eq!(after.package_reads > 0, after.package_bytes > 0);
     }
     let mut last = Counters::default();
-    // A twentieth of the dataset is packed in an epoch.
-    let (least, until) = (packed / 4, epoch + if prefetch { 30 } else { 7 });
+    // A twentieth of the dataset is packed in an epoch, and what lies in no package comes before worn packages.
+    let (least, until) = (packed / 4, epoch + 30);
     let known = |last: &Counters| last.packages_lost == 0 || harm == Harm::FlippedSample;
     let enough =
         |last: &Counters| last.packed > least && known(last) && stats(&engine).total.packages_lost > 5;
-    while epoch + 1 < until && !(prefetch && enough(&last)) {
+    let gone = || prefetch || harm.stays() || spoilt.iter().all(|(_, path)| !path.exists());
+    while epoch + 1 < until && !(enough(&last) && gone()) {
         epoch += 1;
         last = train(&engine, &mut reader, epoch, prefetch).1;
     }

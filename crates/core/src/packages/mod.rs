@@ -9,8 +9,8 @@
 //! worth their requests, and there are none.
 //!
 //! **Wear.** What is wanted of a package is the bytes of its members that are L-samples, or H-samples that are not
-//! resident. Below three quarters it is *worn*: plans use it after all others, and the packer moves its L-samples
-//! to new packages. Then it [retires](Packages::retire): the H-samples that are left in it lie in none, and its
+//! resident. Below three quarters it is *worn*: plans use it after all others, and the packer moves what the
+//! cache will not keep to new packages. Then it [retires](Packages::retire): the H-samples that are left in it lie in none, and its
 //! object can be deleted.
 
 mod mixing;
@@ -177,6 +177,11 @@ impl Packages {
     /// The bytes of those members of `package` that are `wanted`.
     pub fn wanted(&self, package: u32, sizes: &dyn Sizes, wanted: impl Fn(Id) -> bool) -> u64 {
         self.members(package).iter().filter(|id| wanted(**id)).map(|&id| sizes.size(id)).sum()
+    }
+
+    /// Whether packages wear: those that lie in the dataset's own objects stay as they are.
+    pub fn wear(&self) -> bool {
+        !self.given
     }
 
     /// Whether `package` is worn when `wanted` of its bytes are.

@@ -1,11 +1,15 @@
 //! What is packed, and when (iCache III-C).
 //!
 //! Once there is an H-list and no package, random L-samples are packed, all of them. In each later epoch it
-//! packs first the L-samples that lie in no package, those that were selected and substituted in the last
-//! epoch before the others; then the L-samples of worn packages, the worst package first and each whole;
-//! together at most a twentieth of the dataset's bytes, unless worn packages hold more than half of what L-samples
-//! there are: large caches turn over within an epoch or two. Samples of 64 KiB or more are never packed: a
-//! read of their own is as good.
+//! packs first the samples that lie in no package, those that were selected and substituted in the last
+//! epoch before the others; then those of worn packages, the worst package first and each whole; together at most
+//! a twentieth of the dataset's bytes, unless worn packages hold more than an eighth of what L-samples there are:
+//! large caches turn over within an epoch or two. Samples of 64 KiB or more are never packed: a read of their own
+//! is as good.
+//!
+//! **The margin.** The H-list is as large as the whole cache, and the H region is smaller. H-samples whose IVs are too
+//! low for the bytes of that region stay out of it, and would be read one by one in every epoch. They are packed as
+//! L-samples are.
 //!
 //! What is chosen is packed in the order in which the plan serves it, which is random, then come those that are
 //! resident, then the others: so bytes are taken as they pass, and few packages are being filled at a time. Members
@@ -17,7 +21,7 @@
 //! next plan uses what is complete before its cut. When a package is written is another matter.
 //!
 //! Differs from the paper: what lies in no package comes first, since otherwise some samples would wait for
-//! tens of epochs; and there is a bound on how much is packed.
+//! tens of epochs; there is a bound on how much is packed; and the margin is packed.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +36,8 @@ use crate::{Id, Rng};
 pub(super) const LARGE: u64 = 64 << 10;
 /// The share of the dataset's bytes packed in an epoch.
 const SHARE: u64 = 20;
+/// While worn packages hold more than this share of all L-samples' bytes, that limit does not count.
+const TURNING: u64 = 8;
 
 /// A package to be made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,6 +85,8 @@ pub struct Scene<'a> {
     pub residents: Option<&'a Residents>,
     /// Those that are being packed already.
     pub busy: &'a Bits,
+    /// The bytes of the H region.
+    pub region: u64,
 }
 
 impl Scene<'_> {
@@ -86,9 +94,20 @@ impl Scene<'_> {
         self.residents.is_some_and(|residents| residents.contains(id))
     }
 
-    /// Whether `id` may be packed.
-    fn fits(&self, id: Id) -> bool {
-        !self.keys.is_high(id) && self.sizes.size(id) < LARGE && !self.busy.contains(id)
+    /// Whether `id` may be packed, where H-samples with keys below `edge` are the margin.
+    fn fits(&self, id: Id, edge: u32) -> bool {
+        let stays_out = !self.keys.is_high(id) || self.keys.sortable(id) < edge;
+        stays_out && self.sizes.size(id) < LARGE && !self.busy.contains(id)
+    }
+
+    /// The key below which H-samples are the margin: those above it fill the H region.
+    fn edge(&self) -> u32 {
+        let high = (0..self.packages.samples() as Id).filter(|&id| self.keys.is_high(id));
+        let mut high: Vec<(u32, Id)> = high.map(|id| (self.keys.sortable(id), id)).collect();
+        high.sort_unstable_by(|a, b| b.cmp(a));
+        let mut room = self.region;
+        let first_out = high.into_iter().find(|&(_, id)| !take(&mut room, self.sizes.size(id)));
+        first_out.map_or(0, |(key, _)| key)
     }
 
     /// Worn packages of which nothing is being packed, the worst first, and the bytes of L-samples in all worn ones.
@@ -127,7 +146,8 @@ impl Packer {
     pub fn choose(&self, scene: &Scene<'_>) -> Chosen {
         let Scene { packages, sizes, plan, .. } = *scene;
         let samples = packages.samples() as Id;
-        let mut ids = self.loose(scene);
+        let edge = scene.edge();
+        let mut ids = self.loose(scene, edge);
         let (mut moved, begins) = (Vec::new(), packages.living().next().is_none() && scene.busy.count() == 0);
         if !begins {
             let (worn, worn_bytes) = scene.worn();
@@ -136,17 +156,17 @@ impl Packer {
                 whole = whole.saturating_add(sizes.size(id));
                 low += if scene.keys.is_high(id) { 0 } else { sizes.size(id) };
             }
-            let unlimited = worn_bytes > low / 2;
+            let unlimited = worn_bytes > low / TURNING;
             let mut left = if unlimited { u64::MAX } else { (whole / SHARE).max(self.bytes) };
             let fitting = ids.iter().take_while(|id| take(&mut left, sizes.size(**id))).count();
             ids.truncate(fitting);
             for package in worn {
-                let low: Vec<Id> =
-                    packages.members(package).iter().copied().filter(|&id| scene.fits(id)).collect();
-                if !take(&mut left, low.iter().map(|&id| sizes.size(id)).sum()) {
+                let fitting: Vec<Id> =
+                    packages.members(package).iter().copied().filter(|&id| scene.fits(id, edge)).collect();
+                if !take(&mut left, fitting.iter().map(|&id| sizes.size(id)).sum()) {
                     break;
                 }
-                ids.extend(low);
+                ids.extend(fitting);
                 moved.push(package);
             }
         }
@@ -159,7 +179,7 @@ impl Packer {
         ids.sort_by_key(|&id| (slots[id as usize], !scene.is_resident(id)));
         let packing = cut(&ids, self.bytes, |id| sizes.size(id));
         if packing.is_empty() {
-            moved.retain(|&package| !packages.members(package).iter().any(|&id| scene.fits(id)));
+            moved.retain(|&package| !packages.members(package).iter().any(|&id| scene.fits(id, edge)));
         }
         let unread = |id: &Id| slot(*id).is_none() && !scene.is_resident(*id);
         let (whole, single) = read(packages, packing.iter().flatten().copied().filter(unread));
@@ -173,11 +193,11 @@ impl Packer {
         Chosen { drafts: drafts.collect(), moved, whole, single }
     }
 
-    /// The L-samples that lie in no package, those that were selected and not served first.
-    fn loose(&self, scene: &Scene<'_>) -> Vec<Id> {
+    /// The samples that fit and lie in no package, those that were selected and not served first.
+    fn loose(&self, scene: &Scene<'_>, edge: u32) -> Vec<Id> {
         let samples = scene.packages.samples() as Id;
         let mut rng = Rng::new(self.seed, scene.epoch, "packer");
-        let loose = |id: &Id| scene.packages.of(*id).is_none() && scene.fits(*id);
+        let loose = |id: &Id| scene.packages.of(*id).is_none() && scene.fits(*id, edge);
         let unserved = scene.plan.unserved().iter().copied();
         let mut first: Vec<Id> = unserved.filter(|id| *id < samples && loose(id)).collect();
         rng.shuffle(&mut first);

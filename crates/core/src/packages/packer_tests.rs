@@ -35,7 +35,16 @@ fn packer() -> Packer {
 }
 
 fn choose(packages: &Packages, keys: &Keys, plan: &Plan, busy: &Bits) -> Chosen {
-    packer().choose(&Scene { epoch: 1, packages, keys, sizes: &SIZES, plan, residents: None, busy })
+    packer().choose(&Scene {
+        epoch: 1,
+        packages,
+        keys,
+        sizes: &SIZES,
+        plan,
+        residents: None,
+        busy,
+        region: u64::MAX,
+    })
 }
 
 fn ids(chosen: &Chosen) -> Vec<Id> {
@@ -94,6 +103,7 @@ fn worn_packages_are_moved_whole_the_worst_first_and_read_in_one_request() {
         plan: &plan,
         residents: Some(&residents),
         busy: &busy,
+        region: u64::MAX,
     };
     let chosen = packer().choose(&scene);
     assert_eq!(chosen.moved, [0, 1]);
@@ -107,7 +117,7 @@ fn worn_packages_are_moved_whole_the_worst_first_and_read_in_one_request() {
 }
 
 #[test]
-fn while_worn_packages_hold_more_than_half_there_is_no_limit() {
+fn while_worn_packages_hold_more_than_an_eighth_there_is_no_limit() {
     let packages = packed(&rising());
     let of = |package: u32, until: usize| packages.members(package)[..until].to_vec();
     let share = |worn: u32| {
@@ -115,11 +125,43 @@ fn while_worn_packages_hold_more_than_half_there_is_no_limit() {
         let residents = Residents::from_ids(SAMPLES, &hard);
         let (keys, plan, busy) = (rising_but(&hard), plan(&[], &[]), Bits::default());
         let (packages, residents) = (&packages, Some(&residents));
-        let scene =
-            Scene { epoch: 2, packages, keys: &keys, sizes: &SIZES, plan: &plan, residents, busy: &busy };
+        let scene = Scene {
+            epoch: 2,
+            packages,
+            keys: &keys,
+            sizes: &SIZES,
+            plan: &plan,
+            residents,
+            busy: &busy,
+            region: u64::MAX,
+        };
         packer().choose(&scene).moved.len()
     };
-    assert_eq!((share(8), share(24)), (2, 24));
+    assert_eq!((share(4), share(8)), (2, 8));
+}
+
+#[test]
+fn hard_samples_that_the_h_region_has_no_room_for_are_packed() {
+    let packages = packed(&rising());
+    // 800 are hard, and the H region has room for 500: the lowest 300 stay out of it.
+    let served: Vec<Id> = (3_200..4_000).collect();
+    let (keys, plan, busy) = (rising(), plan(&served, &[]), Bits::default());
+    let (packages, region) = (&packages, 50_000);
+    let scene = Scene {
+        epoch: 2,
+        packages,
+        keys: &keys,
+        sizes: &SIZES,
+        plan: &plan,
+        residents: None,
+        busy: &busy,
+        region,
+    };
+    let chosen = packer().choose(&scene);
+    let all = ids(&chosen);
+    assert_eq!(all.len(), SAMPLES / 20, "as many as an epoch's limit allows");
+    assert!(all.iter().all(|id| (3_200..3_500).contains(id)), "{all:?}");
+    assert!(chosen.single.is_empty() && chosen.whole.is_empty(), "they pass anyway");
 }
 
 #[test]
@@ -135,6 +177,7 @@ fn what_the_plan_serves_is_packed_in_its_order_then_residents_then_the_others() 
         plan: &plan,
         residents: Some(&residents),
         busy: &busy,
+        region: u64::MAX,
     };
     let chosen = packer().choose(&scene);
     let all = ids(&chosen);
@@ -163,6 +206,7 @@ fn large_samples_and_small_caches_have_no_packages() {
     let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
     let (packages, plan, busy) = (Packages::new(10), plan(&[], &[]), Bits::default());
     let (packages, keys, plan, busy) = (&packages, &keys, &plan, &busy);
-    let scene = Scene { epoch: 1, packages, keys, sizes: &sizes, plan, residents: None, busy };
+    let scene =
+        Scene { epoch: 1, packages, keys, sizes: &sizes, plan, residents: None, busy, region: u64::MAX };
     assert_eq!(packer.choose(&scene), Chosen::default());
 }

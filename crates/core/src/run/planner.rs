@@ -318,7 +318,7 @@ impl Planner {
         // The plan is made: what came late in the epoch before counts from now on.
         self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
         while self.table.settle() {}
-        let packing = self.choose(epoch, &plan, sight.residents.as_ref());
+        let packing = self.choose(epoch, &plan, sight.residents.as_ref(), sight.low.1.saturating_sub(buffer));
         Made { plan: Arc::new(plan), packages: self.packages.clone().zip(package), packing }
     }
 
@@ -328,13 +328,13 @@ impl Planner {
         self.package.map(|least| largest.max(least))
     }
 
-    fn choose(&mut self, epoch: u64, plan: &Plan, residents: Option<&Residents>) -> Packing {
+    fn choose(&mut self, epoch: u64, plan: &Plan, residents: Option<&Residents>, region: u64) -> Packing {
         // A plan that is made again packs nothing more.
         let again = self.packed.is_some_and(|packed| packed >= epoch);
         let chosen = match (&self.packer, &self.packages, plan.keys()) {
             (Some(packer), Some(packages), Some(keys)) if self.table.reported() > 0 && !again => {
                 let (sizes, busy) = (&*self.config.sizes, &self.busy);
-                packer.choose(&Scene { epoch, packages, keys, sizes, plan, residents, busy })
+                packer.choose(&Scene { epoch, packages, keys, sizes, plan, residents, busy, region })
             }
             _ => Chosen::default(),
         };

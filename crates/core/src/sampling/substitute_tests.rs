@@ -153,6 +153,34 @@ fn drawn_beside(residents: &[Id], packages: &Packages, keys: &Arc<Keys>) -> Draw
     substitute(every_second(), 0, Arc::clone(keys), &draw, Mode::Low, (&SIZES, 7))
 }
 
+fn read(drawn: &Drawn) -> Vec<u32> {
+    let load = |(_, event): &(u32, Event)| match event {
+        Event::Load(package) => *package,
+        Event::Leave(id) => panic!("{id} leaves"),
+    };
+    drawn.events.iter().map(load).collect()
+}
+
+#[test]
+fn packages_of_which_a_part_is_resident_are_left_unread_where_others_suffice() {
+    let (keys, packages) = world();
+    // A fifth of each of the last six, which are not worn.
+    let here: Vec<Id> = (9..15).flat_map(|package| package * 20..package * 20 + 4).collect();
+    let read = read(&drawn_beside(&here, &packages, &keys));
+    assert!(read.len() >= 7 && read.iter().all(|package| *package < 9), "{read:?}");
+}
+
+#[test]
+fn the_package_with_most_selected_hard_samples_is_read_first() {
+    let (keys, packages) = world();
+    let selected: Vec<Id> = (0..SAMPLES as Id).filter(|id| id % 4 == 0 || *id >= 320).collect();
+    for seed in 0..8 {
+        let draw = Draw { packages: Some((&packages, 500)), ..Draw::default() };
+        let drawn = substitute(selected.clone(), 0, Arc::clone(&keys), &draw, Mode::Low, (&SIZES, seed));
+        assert_eq!(read(&drawn)[0], 3);
+    }
+}
+
 #[test]
 fn worn_packages_are_read_last_and_not_for_a_handful() {
     let (keys, mut packages) = world();
@@ -160,13 +188,6 @@ fn worn_packages_are_read_last_and_not_for_a_handful() {
     let (sizes, hard) = (vec![10u64; SAMPLES], (320..400).collect::<Vec<Id>>());
     let half = packages.add(&[(0..40).collect::<Vec<Id>>(), hard[..40].to_vec()].concat(), &sizes);
     let little = packages.add(&[(40..60).collect::<Vec<Id>>(), hard[40..].to_vec()].concat(), &sizes);
-    let read = |drawn: &Drawn| -> Vec<u32> {
-        let loads = drawn.events.iter().map(|(_, event)| match event {
-            Event::Load(package) => *package,
-            Event::Leave(id) => panic!("{id} leaves"),
-        });
-        loads.collect()
-    };
     let drawn = drawn_beside(&hard, &packages, &keys);
     assert!(!read(&drawn).contains(&half) && !read(&drawn).contains(&little), "{:?}", read(&drawn));
     // Without the others the fuller one is used, and the other would be read for twenty slots.
