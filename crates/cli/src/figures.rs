@@ -168,6 +168,14 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
         }));
         storage.push(column("waste", |epoch| share(epoch, epoch.package_waste)));
     }
+    // What no plan asked for, and what a plan asked for and was at hand: both are in the reads beside it.
+    if rows.iter().any(|(_, epoch)| epoch.recovery_requests > 0) {
+        storage.push(column("recovery\nreads", |epoch| epoch.recovery_reads.to_string()));
+        storage.push(column("recovery\nrequests", |epoch| epoch.recovery_requests.to_string()));
+    }
+    if rows.iter().any(|(_, epoch)| epoch.joined > 0) {
+        storage.push(column("joined", |epoch| epoch.joined.to_string()));
+    }
     let waiting = vec![
         column("late", |epoch| epoch.late.to_string()),
         column("wait", |epoch| format!("{:.2} s", epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum))),

@@ -32,6 +32,22 @@ impl Bits {
         self.0.get(id as usize / 64).is_some_and(|word| word & (1 << (id % 64)) != 0)
     }
 
+    /// As bytes, and back.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// What [`Self::to_bytes`] gave.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        Self(bytes.chunks(8).map(word).collect())
+    }
+
+    /// Bytes on the heap.
+    pub fn memory(&self) -> usize {
+        8 * self.0.len()
+    }
+
     /// How many ids are in the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()

@@ -5,6 +5,7 @@
 
 pub mod bits;
 pub mod bytes;
+pub mod cache;
 pub mod counters;
 pub mod error;
 pub mod id;
@@ -18,6 +19,8 @@ pub mod sampling;
 mod saved;
 pub mod schedule;
 pub mod settings;
+pub mod tally;
+mod waits;
 
 pub use bytes::Amount;
 pub use error::{Error, Kind, Result};

@@ -1,52 +1,65 @@
 //! One epoch's plan while it is carried out.
 //!
-//! Slots pass through three states: *ahead* (nobody has looked yet), *decided* (its policy has said hit or
-//! read; the slot is in the prefetch window), and *done* (served, skipped by a resumed run, or abandoned).
-//! Deciding goes strictly in plan order; serving follows whatever order readers ask in. A request names
-//! ids: where a plan repeats some it takes the slots that serve them one after the other, and if there are none each
-//! takes the earliest slot of its id that its rank has not been served. Slots of one id are chained,
-//! so that both questions, which slot does this request take and when is this id due next, cost the number
-//! of times the plan repeats that one id.
+//! Slots pass through three stages: *ahead* (not looked at yet), *decided* (the policy has said what it costs; the
+//! slot may be in the prefetch window), and *done* (served or left). Deciding goes strictly in plan order; serving
+//! follows whatever order readers ask in. A request names ids: where a plan repeats some it takes the slots that serve
+//! them one after the other, and if there are none each takes the earliest slot of its id that its rank has not been
+//! served. Slots of one id are chained, so that both questions, which slot does this request take and when is this id
+//! due next, cost the number of times the plan repeats that one id.
 //!
 //! A plan may have events for its policy between slots; the schedule knows which come next, and which packages
-//! they speak of.
+//! they speak of. Where samples lie side by side in one object, slots are decided a *block* at a time, and the block's
+//! reads that are neighbours are one request. Blocks follow from plan and sizes, so requests do too.
 
 use std::sync::Arc;
 
 use crate::Id;
+use crate::bits::Bits;
 use crate::packages::Packages;
-use crate::policy::Begin;
+use crate::policy::{Begin, Sizes};
 use crate::sampling::{Event, Plan};
+use crate::tally::Serving;
 
 const NONE: u32 = u32::MAX;
 
-/// What was decided of a slot, and what became of it.
+/// The most slots and the most bytes of a block: reads within one may become one request.
+const BLOCK_SLOTS: usize = 256;
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// What a slot costs, as its policy decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Not yet in the window.
-    Ahead,
-    /// In the window; its sample needs no read.
+pub enum Outcome {
+    /// No read.
     Hit,
-    /// In the window; its bytes come in a package.
+    /// Its bytes come in a package.
     Packed,
-    /// In the window; its sample is read.
+    /// A read of its own.
     Single,
-    /// In the window; the policy keeps its sample, but the bytes are lost and are read again.
-    Refill,
-    /// Decided; its sample is read when it is asked for, and not before.
+}
+
+/// How far a slot has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Not decided.
+    Ahead,
+    /// Decided; its bytes are held, or are on their way.
+    Waiting,
+    /// Decided; its read is made when it is asked for, and not before.
     Unread,
-    /// Decided before its rank began the epoch again; what it needs is seen when it is asked for.
+    /// Its rank begins the epoch again; what it needs is seen when it is asked for.
     Again,
     /// A reader has asked for it and waits; no other request may take it.
     Taken,
-    /// Served, skipped or abandoned.
-    Done,
+    /// Served.
+    Served,
+    /// Skipped or abandoned.
+    Left,
 }
 
-impl State {
-    /// Whether a slot is in the window, holds its sample's bytes, and nobody has asked for it yet.
-    pub fn waits(self) -> bool {
-        matches!(self, Self::Hit | Self::Packed | Self::Single | Self::Refill)
+impl Stage {
+    /// Whether nothing more happens to a slot.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Served | Self::Left)
     }
 }
 
@@ -57,11 +70,15 @@ pub struct Schedule {
     first: Vec<u32>,
     /// The next slot of the same id. Empty while no id repeats.
     next: Vec<u32>,
-    states: Vec<State>,
-    /// One bit an id that was served. Empty while no id repeats.
-    seen: Vec<u64>,
+    stages: Vec<Stage>,
+    /// What was decided of each slot.
+    outcomes: Vec<Option<Outcome>>,
+    /// Slots that serve an id which an earlier slot serves. Empty while no id repeats.
+    repeated: Bits,
     /// The first slot not yet decided.
     frontier: usize,
+    /// Where the block ends that the frontier lies in.
+    block_end: usize,
     ranks: Vec<Rank>,
     restored: bool,
     generation: u64,
@@ -99,14 +116,26 @@ impl Schedule {
             }
             *head = slot as u32;
         }
+        let mut repeated = Bits::default();
+        if !next.is_empty() {
+            repeated = Bits::new(slots);
+            let mut seen = Bits::new(samples);
+            for (slot, &id) in plan.ids().iter().enumerate().filter(|(slot, _)| !plan.is_silent(*slot)) {
+                if !seen.insert(id) {
+                    repeated.insert(slot as Id);
+                }
+            }
+        }
         let ranks = vec![Rank::default(); plan.world() as usize];
         Self {
             plan,
             first,
             next,
-            states: vec![State::Ahead; slots],
-            seen: Vec::new(),
+            stages: vec![Stage::Ahead; slots],
+            outcomes: vec![None; slots],
+            repeated,
             frontier: 0,
+            block_end: 0,
             ranks,
             restored: false,
             generation: 0,
@@ -128,20 +157,20 @@ impl Schedule {
         self.packages = packages;
     }
 
-    /// A plan that another server had begun to carry out, with the states of the slots it had decided, and how many of
-    /// its events its policy was `told`, if it was told that the plan begins.
+    /// A plan that another server had begun to carry out, with the slots it had decided, and how many of its events its
+    /// policy was `told`, if it was told that the plan begins.
     pub fn restored(
         plan: Arc<Plan>,
         samples: usize,
-        states: impl Iterator<Item = State>,
+        decided: impl Iterator<Item = (Stage, Option<Outcome>)>,
         told: Option<usize>,
     ) -> Self {
         let mut schedule = Self::new(plan, samples);
-        for (slot, state) in states.enumerate().take(schedule.states.len()) {
-            schedule.states[slot] = state;
+        for (slot, (stage, outcome)) in decided.enumerate().take(schedule.stages.len()) {
+            (schedule.stages[slot], schedule.outcomes[slot]) = (stage, outcome);
             schedule.frontier = slot + 1;
-            if state == State::Done {
-                schedule.finish(slot);
+            if stage.is_done() {
+                schedule.finish(slot, stage);
             }
         }
         schedule.restored = true;
@@ -157,7 +186,7 @@ impl Schedule {
         let samples = self.first.len();
         let decided = self.frontier.min(plan.len());
         let (told, generation) = (self.told(), self.generation);
-        let states = self.states.into_iter().take(decided);
+        let states = self.stages.into_iter().zip(self.outcomes).take(decided);
         Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) }
     }
 
@@ -229,9 +258,14 @@ impl Schedule {
         self.frontier
     }
 
-    /// The state of a slot.
-    pub fn state(&self, slot: usize) -> State {
-        self.states[slot]
+    /// How far a slot has come.
+    pub fn stage(&self, slot: usize) -> Stage {
+        self.stages[slot]
+    }
+
+    /// What was decided of a slot; `None` for one that was passed over.
+    pub fn outcome(&self, slot: usize) -> Option<Outcome> {
+        self.outcomes[slot]
     }
 
     /// The id that `slot` serves.
@@ -241,27 +275,46 @@ impl Schedule {
 
     /// The next slot to decide, skipping those that are done and those of ranks that have left.
     pub fn next_undecided(&mut self) -> Option<usize> {
-        while self.frontier < self.states.len()
-            && (self.states[self.frontier] == State::Done
-                || self.ranks[self.frontier % self.ranks.len()].closed)
+        while self.frontier < self.stages.len()
+            && (self.stages[self.frontier].is_done() || self.ranks[self.frontier % self.ranks.len()].closed)
         {
             self.frontier += 1;
         }
-        (self.frontier < self.states.len()).then_some(self.frontier)
+        (self.frontier < self.stages.len()).then_some(self.frontier)
+    }
+
+    /// Where the block of the next slot to decide ends.
+    pub fn block_end(&mut self, sizes: &dyn Sizes) -> usize {
+        while self.block_end <= self.frontier && self.block_end < self.stages.len() {
+            let mut bytes = 0;
+            let ids = self.plan.ids()[self.block_end..].iter().take(BLOCK_SLOTS);
+            let fits = |&&id: &&Id| {
+                bytes += sizes.size(id);
+                bytes <= BLOCK_BYTES
+            };
+            self.block_end += ids.take_while(fits).count().max(1);
+        }
+        self.block_end
     }
 
     /// Whether every slot was decided, or belongs to a rank that has left.
     pub fn is_decided(&self) -> bool {
-        let mut rest = self.states.iter().enumerate().skip(self.frontier);
-        rest.all(|(slot, state)| *state == State::Done || self.ranks[slot % self.ranks.len()].closed)
+        let mut rest = self.stages.iter().enumerate().skip(self.frontier);
+        rest.all(|(slot, stage)| stage.is_done() || self.ranks[slot % self.ranks.len()].closed)
     }
 
-    /// Notes what was decided of the slot that [`Self::next_undecided`] gave.
-    pub fn decide(&mut self, slot: usize, outcome: State) {
-        debug_assert!(outcome.waits() || outcome == State::Unread);
+    /// Notes what was decided of the slot that [`Self::next_undecided`] gave. Whoever has its bytes says so by
+    /// [`Self::wait`].
+    pub fn decide(&mut self, slot: usize, outcome: Outcome) {
         debug_assert_eq!(slot, self.frontier);
-        self.states[slot] = outcome;
+        (self.stages[slot], self.outcomes[slot]) = (Stage::Unread, Some(outcome));
         self.frontier = slot + 1;
+    }
+
+    /// Notes that the bytes of a decided slot are held, or are on their way.
+    pub fn wait(&mut self, slot: usize) {
+        debug_assert_eq!(self.stages[slot], Stage::Unread);
+        self.stages[slot] = Stage::Waiting;
     }
 
     /// Whether the plan serves an id twice.
@@ -282,7 +335,8 @@ impl Schedule {
         }
         let open = |&slot: &usize| {
             slot % self.ranks.len() == rank as usize
-                && !matches!(self.states[slot], State::Done | State::Taken)
+                && !self.stages[slot].is_done()
+                && self.stages[slot] != Stage::Taken
         };
         self.chain(id).filter(open).nth(before)
     }
@@ -295,22 +349,28 @@ impl Schedule {
         }
         let serves = |position: usize, id: Id| {
             let slot = position * world + rank;
-            self.plan.ids().get(slot) == Some(&id) && !matches!(self.states[slot], State::Done | State::Taken)
+            self.plan.ids().get(slot) == Some(&id)
+                && !self.stages[slot].is_done()
+                && self.stages[slot] != Stage::Taken
         };
         let mut own = self.chain(*ids.first()?).filter(|slot| slot % world == rank).map(|slot| slot / world);
         own.find(|&from| (from..).zip(ids).all(|(position, &id)| serves(position, id)))
     }
 
-    /// Whether a decided slot of `id` has not been served yet.
-    pub fn waits_for(&self, id: Id) -> bool {
-        let waits = |state: State| state.waits() || matches!(state, State::Taken | State::Unread);
-        self.chain(id).any(|slot| waits(self.states[slot]))
+    /// Whether a decided slot of `id` before `slot` has not been served yet.
+    pub fn waits_before(&self, id: Id, slot: usize) -> bool {
+        let waits = |at| matches!(self.stages[at], Stage::Waiting | Stage::Taken | Stage::Unread);
+        self.chain(id).take_while(|&at| at < slot).any(waits)
+    }
+
+    /// A decided slot of `id` whose read was not made.
+    pub fn unread(&self, id: Id) -> Option<usize> {
+        self.chain(id).find(|&slot| self.stages[slot] == Stage::Unread)
     }
 
     /// How many decided slots of `id` nobody has asked for yet.
     pub fn holds(&self, id: Id) -> u32 {
-        let held = |&slot: &usize| self.states[slot].waits();
-        self.chain(id).filter(held).count() as u32
+        self.chain(id).filter(|&slot| self.stages[slot] == Stage::Waiting).count() as u32
     }
 
     /// The first undecided slot of `id` beyond the slot being decided.
@@ -324,56 +384,46 @@ impl Schedule {
     }
 
     /// Takes a decided slot for a waiting reader; the state it had.
-    pub fn take(&mut self, slot: usize) -> State {
-        std::mem::replace(&mut self.states[slot], State::Taken)
+    pub fn take(&mut self, slot: usize) -> Stage {
+        std::mem::replace(&mut self.stages[slot], Stage::Taken)
     }
 
     /// Gives a taken slot back, because its request failed.
-    pub fn untake(&mut self, slot: usize, was: State) {
-        self.states[slot] = was;
+    pub fn untake(&mut self, slot: usize, was: Stage) {
+        self.stages[slot] = was;
     }
 
-    /// Notes that a slot was served. True the first time its id was served in this epoch.
-    pub fn serve(&mut self, slot: usize) -> bool {
+    /// Notes what a slot that was passed over costs, now that it is asked for.
+    pub fn settle(&mut self, slot: usize, outcome: Outcome) {
+        self.outcomes[slot].get_or_insert(outcome);
+    }
+
+    /// What serving a decided slot counts as.
+    pub fn serving(&self, slot: usize) -> Option<Serving> {
+        let silent = self.plan.is_silent(slot);
+        Some(Serving {
+            id: self.id(slot),
+            outcome: self.outcomes[slot]?,
+            first: !silent && !self.repeated.contains(slot as Id),
+            substituted: self.plan.is_substituted(slot),
+        })
+    }
+
+    /// Notes that a slot was served.
+    pub fn serve(&mut self, slot: usize) {
         let rank = slot % self.ranks.len();
         self.ranks[rank].served += 1;
-        if self.next.is_empty() {
-            self.finish(slot);
-            return true;
-        }
-        // An earlier one was served by the server before, or will be served here.
-        let again = self.restored
-            && self
-                .chain(self.id(slot))
-                .take_while(|&other| other < slot)
-                .any(|other| self.states[other] != State::Done);
-        self.finish(slot);
-        if again {
-            return false;
-        }
-        let id = self.id(slot) as usize;
-        self.seen.resize(self.first.len().div_ceil(64), 0);
-        let fresh = self.seen[id / 64] & (1 << (id % 64)) == 0;
-        self.seen[id / 64] |= 1 << (id % 64);
-        fresh
+        self.finish(slot, Stage::Served);
     }
 
-    /// Notes that a decided slot was served by the server before, which has counted it. If it was in the window here it
-    /// is appended to `left`.
-    pub fn served_before(&mut self, slot: usize, left: &mut Vec<(usize, State)>) {
-        let was = self.states[slot];
-        if matches!(was, State::Done | State::Taken | State::Ahead) {
-            return;
-        }
-        if was.waits() {
-            left.push((slot, was));
-        }
-        self.serve(slot);
+    /// Notes that a slot that was left had been served, by the server before this one.
+    pub fn was_served(&mut self, slot: usize) {
+        self.stages[slot] = Stage::Served;
     }
 
     /// Leaves the slots behind that a request for `slot` has overtaken by more than `margin` positions of
     /// its rank. Returns how many; those that were decided are appended to `decided`.
-    pub fn overtake(&mut self, slot: usize, margin: usize, decided: &mut Vec<(usize, State)>) -> usize {
+    pub fn overtake(&mut self, slot: usize, margin: usize, decided: &mut Vec<(usize, Stage)>) -> usize {
         let world = self.ranks.len();
         let until = (slot / world).saturating_sub(margin);
         self.abandon_before(slot % world, until, decided)
@@ -381,7 +431,7 @@ impl Schedule {
 
     /// Begins the epoch for `rank`, `start` of its slots having been trained before; those of them that were
     /// decided already are appended to `left`. False if it had begun.
-    pub fn begin(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, State)>) -> bool {
+    pub fn begin(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, Stage)>) -> bool {
         if std::mem::replace(&mut self.ranks[rank as usize].begun, true) {
             return false;
         }
@@ -400,28 +450,37 @@ impl Schedule {
     }
 
     /// Begins the epoch once more for a rank that had begun it, from position `start`; slots before that were
-    /// decided and not served are appended to `left`.
+    /// decided and not served are appended to `left`, slots from there on that were served to `back`.
     ///
     /// What was decided stays decided, since a policy is asked once a slot. One visit to each of the rank's
     /// slots: only a trainer that starts an epoch over pays it.
-    pub fn begin_again(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, State)>) {
+    pub fn begin_again(
+        &mut self,
+        rank: u32,
+        start: usize,
+        left: &mut Vec<(usize, Stage)>,
+        back: &mut Vec<usize>,
+    ) {
         let world = self.ranks.len();
         let rank = rank as usize;
         let start = start.min(self.plan.rank_len());
         for position in 0..self.plan.rank_len() {
             let slot = position * world + rank;
-            match self.states[slot] {
-                State::Done if position >= start => {
-                    self.states[slot] = if slot < self.frontier { State::Again } else { State::Ahead };
+            match self.stages[slot] {
+                was @ (Stage::Served | Stage::Left) if position >= start => {
+                    if was == Stage::Served {
+                        back.push(slot);
+                    }
+                    self.stages[slot] = if slot < self.frontier { Stage::Again } else { Stage::Ahead };
                     let head = &mut self.first[self.plan.ids()[slot] as usize];
                     *head = (*head).min(slot as u32);
                 }
                 // Passed over while the rank was closed: deciding will not come back to it.
-                State::Ahead if position >= start && slot < self.frontier => self.states[slot] = State::Again,
-                State::Ahead | State::Again | State::Unread if position < start => self.finish(slot),
-                was if position < start && was.waits() => {
+                Stage::Ahead if position >= start && slot < self.frontier => self.stages[slot] = Stage::Again,
+                Stage::Ahead if position < start => self.finish(slot, Stage::Left),
+                was @ (Stage::Again | Stage::Unread | Stage::Waiting) if position < start => {
                     left.push((slot, was));
-                    self.finish(slot);
+                    self.finish(slot, Stage::Left);
                 }
                 _ => {}
             }
@@ -436,7 +495,7 @@ impl Schedule {
 
     /// Closes the epoch for `rank`. Returns how many slots it left; those that were decided are appended to
     /// `decided`. The others need no visit: deciding passes over a rank that has closed.
-    pub fn close(&mut self, rank: u32, decided: &mut Vec<(usize, State)>) -> usize {
+    pub fn close(&mut self, rank: u32, decided: &mut Vec<(usize, Stage)>) -> usize {
         let rank = rank as usize;
         if std::mem::replace(&mut self.ranks[rank].closed, true) {
             return 0;
@@ -452,57 +511,55 @@ impl Schedule {
         self.ranks.iter().all(|rank| rank.closed)
     }
 
-    /// Leaves behind every decided slot that nobody waits for; those slots.
-    pub fn abandon_outstanding(&mut self) -> Vec<(usize, State)> {
+    /// Leaves behind every decided slot that no reader waits for; those slots.
+    pub fn abandon_outstanding(&mut self) -> Vec<(usize, Stage)> {
         self.abandon_from(0)
     }
 
-    /// Leaves behind every decided slot from `slot` on that nobody waits for; those slots.
-    pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, State)> {
-        let held = |slot: &usize| self.states[*slot].waits();
-        let slots: Vec<(usize, State)> =
-            (slot..self.frontier).filter(held).map(|slot| (slot, self.states[slot])).collect();
-        slots.iter().for_each(|&(slot, _)| self.finish(slot));
+    /// Leaves behind every decided slot from `slot` on that no reader waits for; those slots.
+    pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, Stage)> {
+        let open = |slot: &usize| matches!(self.stages[*slot], Stage::Waiting | Stage::Unread | Stage::Again);
+        let slots: Vec<(usize, Stage)> =
+            (slot..self.frontier).filter(open).map(|slot| (slot, self.stages[slot])).collect();
+        slots.iter().for_each(|&(slot, _)| self.finish(slot, Stage::Left));
         slots
     }
 
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
         4 * (self.plan.ids().len() + self.first.len() + self.next.len())
-            + self.states.len()
-            + 8 * self.seen.len()
+            + 2 * self.stages.len()
+            + self.repeated.memory()
     }
 
-    fn abandon_before(&mut self, rank: usize, until: usize, decided: &mut Vec<(usize, State)>) -> usize {
+    fn abandon_before(&mut self, rank: usize, until: usize, decided: &mut Vec<(usize, Stage)>) -> usize {
         let world = self.ranks.len();
         let mut count = 0;
         let mut waited_for = None;
         for position in self.ranks[rank].oldest..until {
             let slot = position * world + rank;
-            match self.states[slot] {
-                State::Done => continue,
+            match self.stages[slot] {
+                Stage::Served | Stage::Left => continue,
                 // A slot that a reader waits for is about to be served.
-                State::Taken => {
+                Stage::Taken => {
                     waited_for.get_or_insert(position);
                     continue;
                 }
-                State::Ahead | State::Again | State::Unread => {}
-                was @ (State::Hit | State::Packed | State::Single | State::Refill) => {
-                    decided.push((slot, was))
-                }
+                Stage::Ahead => {}
+                was @ (Stage::Waiting | Stage::Unread | Stage::Again) => decided.push((slot, was)),
             }
             count += 1;
-            self.finish(slot);
+            self.finish(slot, Stage::Left);
         }
         let oldest = &mut self.ranks[rank].oldest;
         *oldest = waited_for.unwrap_or(until.max(*oldest));
         count
     }
 
-    fn finish(&mut self, slot: usize) {
-        self.states[slot] = State::Done;
+    fn finish(&mut self, slot: usize, stage: Stage) {
+        self.stages[slot] = stage;
         let id = self.plan.ids()[slot] as usize;
-        while self.first[id] != NONE && self.states[self.first[id] as usize] == State::Done {
+        while self.first[id] != NONE && self.stages[self.first[id] as usize].is_done() {
             let done = self.first[id] as usize;
             self.first[id] = self.next.get(done).copied().unwrap_or(NONE);
         }

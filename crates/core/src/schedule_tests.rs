@@ -9,7 +9,7 @@ fn schedule(world: u32, ids: &[Id]) -> Schedule {
 
 fn decide_all(schedule: &mut Schedule) {
     while let Some(slot) = schedule.next_undecided() {
-        schedule.decide(slot, State::Single);
+        schedule.decide(slot, Outcome::Single);
     }
 }
 
@@ -21,8 +21,10 @@ fn a_request_takes_the_earliest_slot_of_its_id_and_rank() {
     decide_all(&mut schedule);
     schedule.take(0);
     assert_eq!(schedule.find(0, 5), Some(4), "a slot that is waited for is not given twice");
-    assert!(schedule.serve(0));
-    assert!(!schedule.serve(4), "the same id again is not a new one");
+    schedule.serve(0);
+    schedule.serve(4);
+    let first = |slot| schedule.serving(slot).unwrap().first;
+    assert!(first(0) && !first(4), "the same id again is not a new one");
     assert_eq!(schedule.find(0, 5), None);
 }
 
@@ -32,11 +34,11 @@ fn due_looks_beyond_the_slot_being_decided() {
     assert_eq!(schedule.next_undecided(), Some(0));
     assert_eq!(schedule.due(1), Some(2));
     assert_eq!(schedule.due(3), Some(3));
-    schedule.decide(0, State::Single);
+    schedule.decide(0, Outcome::Single);
     schedule.next_undecided();
-    schedule.decide(1, State::Single);
+    schedule.decide(1, Outcome::Single);
     assert_eq!(schedule.due(2), None);
-    assert!(schedule.waits_for(2) && !schedule.waits_for(3));
+    assert!(schedule.waits_before(2, 2) && !schedule.waits_before(2, 1) && !schedule.waits_before(3, 4));
 }
 
 #[test]
@@ -44,14 +46,17 @@ fn overtaken_slots_are_left_behind_except_those_that_are_waited_for() {
     let mut schedule = schedule(1, &[0, 1, 2, 3, 4, 5, 6, 7]);
     for _ in 0..6 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, if slot.is_multiple_of(2) { State::Hit } else { State::Single });
+        schedule.decide(slot, if slot.is_multiple_of(2) { Outcome::Hit } else { Outcome::Single });
+        if slot.is_multiple_of(2) {
+            schedule.wait(slot);
+        }
     }
     schedule.take(1);
     let mut decided = Vec::new();
     assert_eq!(schedule.overtake(7, 2, &mut decided), 4);
-    assert_eq!(decided, [(0, State::Hit), (2, State::Hit), (3, State::Single), (4, State::Hit)]);
+    assert_eq!(decided, [(0, Stage::Waiting), (2, Stage::Waiting), (3, Stage::Unread), (4, Stage::Waiting)]);
     assert_eq!(schedule.find(0, 3), None);
-    assert_eq!(schedule.state(1), State::Taken);
+    assert_eq!(schedule.stage(1), Stage::Taken);
     assert_eq!(schedule.overtake(7, 2, &mut decided), 0);
 }
 
@@ -61,18 +66,18 @@ fn a_rank_that_leaves_early_leaves_its_slots_and_no_others() {
     let mut schedule = schedule(3, &ids);
     for _ in 0..7 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, State::Single);
+        schedule.decide(slot, Outcome::Single);
     }
     schedule.take(1);
     schedule.serve(1);
     let mut decided = Vec::new();
     assert_eq!(schedule.close(1, &mut decided), 3);
-    assert_eq!(decided, [(4, State::Single)]);
+    assert_eq!(decided, [(4, Stage::Unread)]);
     assert!(!schedule.closed());
     let mut rest = Vec::new();
     while let Some(slot) = schedule.next_undecided() {
         rest.push(slot);
-        schedule.decide(slot, State::Single);
+        schedule.decide(slot, Outcome::Single);
     }
     assert_eq!(rest, [8, 9, 11], "slots of the rank that left are passed over");
 }
@@ -87,7 +92,7 @@ fn a_resumed_rank_skips_what_it_has_trained() {
     let mut order = Vec::new();
     while let Some(slot) = schedule.next_undecided() {
         order.push(slot);
-        schedule.decide(slot, State::Single);
+        schedule.decide(slot, Outcome::Single);
     }
     assert_eq!(order, [1, 3, 4, 5]);
 }
@@ -99,14 +104,16 @@ fn an_epoch_begun_again_serves_all_of_it_again() {
     schedule.begin(0, 0, &mut Vec::new());
     for _ in 0..3 {
         let slot = schedule.next_undecided().unwrap();
-        schedule.decide(slot, State::Single);
+        schedule.decide(slot, Outcome::Single);
     }
     schedule.take(0);
     schedule.serve(0);
     assert_eq!(schedule.find(0, 0), None);
-    schedule.begin_again(0, 0, &mut Vec::new());
+    let mut back = Vec::new();
+    schedule.begin_again(0, 0, &mut Vec::new(), &mut back);
+    assert_eq!(back, [0]);
     assert_eq!(schedule.find(0, 0), Some(0));
-    assert_eq!(schedule.state(0), State::Again);
-    assert_eq!(schedule.state(1), State::Single);
+    assert_eq!((schedule.stage(0), schedule.outcome(0)), (Stage::Again, Some(Outcome::Single)));
+    assert_eq!(schedule.stage(1), Stage::Unread);
     assert_eq!(schedule.next_undecided(), Some(3), "nothing is decided twice");
 }

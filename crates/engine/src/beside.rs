@@ -21,7 +21,7 @@ impl Job {
         if self.beside.told {
             return None;
         }
-        let beside = self.unplanned.served();
+        let beside = self.run.tally().unplanned().served();
         self.beside.noticed |= beside * 2 > samples as u64 && beside > self.beside.along;
         self.beside.told = self.beside.noticed && rank == 0;
         if self.beside.told { self.beside_remark() } else { None }
@@ -29,7 +29,7 @@ impl Job {
 
     /// What was noticed, in words.
     pub(crate) fn beside_remark(&self) -> Option<String> {
-        let beside = self.unplanned.served();
+        let beside = self.run.tally().unplanned().served();
         self.beside.noticed.then(|| {
             format!(
                 "{beside} of {} samples served were asked for past the Sampler, so that no plan could prepare them: \

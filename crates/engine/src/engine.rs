@@ -283,7 +283,7 @@ impl Engine {
             let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
             let waited = now.saturating_duration_since(began);
             if wanted.reevaluation.is_none() {
-                job.counters(epoch).waits_of(wanted.rank).add(waited.as_secs_f64());
+                job.run.tally_mut().waited(epoch, wanted.rank, waited.as_secs_f64());
             }
             if let Some(epoch) = epoch {
                 let waited = if late > 0 { waited } else { Duration::ZERO };

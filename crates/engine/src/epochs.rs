@@ -49,7 +49,7 @@ impl Engine {
             let late = book.gathering.since.is_some_and(|since| since.elapsed() >= patience);
             if book.planning.is_none() && (gathered || late) {
                 if !gathered {
-                    book.counters(Some(epoch)).overdue += 1;
+                    book.run.tally_mut().overdue(epoch);
                     tracing::warn!(job, epoch, "planned without all ranks: one has not come or not reported");
                     book.give_up(epoch);
                 }
@@ -139,7 +139,7 @@ impl State {
         let Some(job) = self.jobs.get(&serial) else {
             return Err(Error::new(Kind::Lost, "the job was closed meanwhile"));
         };
-        match job.schedules.get(&epoch) {
+        match job.run.schedule(epoch) {
             None => Ok(true),
             Some(schedule) if schedule.plan().world() == world => Ok(false),
             Some(schedule) if schedule.begun() && (join || !schedule.is_restored()) => {
@@ -164,14 +164,15 @@ impl State {
     /// Cuts the order of an epoch that others had begun over another number of ranks.
     fn recut(&mut self, serial: u64, epoch: u64, world: u32) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let Some(mut schedule) = job.schedules.remove(&epoch) else { return };
+        let Some(schedule) = job.run.schedule_mut(epoch) else { return };
         let kept = schedule.plan().recut(world).len();
         let cut_off = schedule.abandon_from(kept);
-        job.schedules.insert(epoch, schedule);
         self.abandon(serial, epoch, 0, &cut_off);
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        if let Some(schedule) = job.schedules.remove(&epoch) {
-            job.insert(epoch, schedule.recut(world));
+        if let Some(schedule) = job.run.remove(epoch) {
+            let schedule = schedule.recut(world);
+            job.note_cut(&schedule);
+            job.run.put(schedule);
         }
     }
 
@@ -184,12 +185,15 @@ impl State {
         start: u64,
         join: bool,
     ) -> Result<Arc<Plan>> {
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        if !join {
+            self.decide_trained(serial, epoch, start);
+        }
         let Some(job) = self.jobs.get_mut(&serial) else {
             return Err(Error::new(Kind::Lost, "the job was closed meanwhile"));
         };
-        let start = usize::try_from(start).unwrap_or(usize::MAX);
         let lost = || Error::internal(format!("epoch {epoch} lost its plan"));
-        let schedule = job.schedules.get_mut(&epoch).ok_or_else(lost)?;
+        let schedule = job.run.schedule_mut(epoch).ok_or_else(lost)?;
         let plan = Arc::clone(schedule.plan());
         let anew = !schedule.begun();
         let mut left = Vec::new();
@@ -197,20 +201,18 @@ impl State {
         // A restored one may have slots that were served and not trained, whoever begins it.
         let over = !fresh && (schedule.served(rank) > 0 || start > 0);
         if !join && (over || schedule.is_restored()) {
-            schedule.begin_again(rank, start, &mut left);
-            if world == 1 {
-                job.forget(epoch);
-            }
+            job.run.begin_again(epoch, rank, start, &mut left);
         }
         // A training that starts over counts its epochs over; what was read ahead for them stays counted.
-        if anew && job.counters.get(&epoch).is_some_and(|counters| counters.served() > 0) {
+        let counted = job.run.tally().epochs().get(&epoch);
+        if anew && counted.is_some_and(|counters| counters.served() > 0) {
             job.forget(epoch);
         }
         let begun = job.begun.entry(rank).or_insert(epoch);
         *begun = if join { epoch.max(*begun) } else { epoch };
         job.begun.retain(|&rank, _| rank < world);
-        job.counters(Some(epoch)).planned = plan.len() as u64;
-        let others: Vec<u64> = job.schedules.keys().copied().filter(|&other| other != epoch).collect();
+        job.run.tally_mut().begun(epoch, plan.len());
+        let others: Vec<u64> = job.run.schedules().keys().copied().filter(|&other| other != epoch).collect();
         self.abandon(serial, epoch, 0, &left);
         for other in others {
             self.leave(serial, other, epoch, (rank, world), join);
@@ -218,12 +220,28 @@ impl State {
         Ok(plan)
     }
 
+    /// Decides the slots that another server has served before a trainer goes on at `start`, so that the policy stands
+    /// where that server's stood. Only the first epoch after a restart pays this.
+    fn decide_trained(&mut self, serial: u64, epoch: u64, start: usize) {
+        let Some(job) = self.jobs.get(&serial) else { return };
+        let Some(schedule) = job.run.schedule(epoch).filter(|schedule| schedule.is_restored()) else {
+            return;
+        };
+        let trained = start.saturating_mul(schedule.plan().world() as usize);
+        while let Some((of, block)) = self.jobs.get_mut(&serial).and_then(|job| job.run.next_block()) {
+            if of > epoch || (of == epoch && block.start >= trained) {
+                return;
+            }
+            self.decide(serial, false);
+        }
+    }
+
     /// What becomes of another epoch when a rank begins `epoch`. Earlier ones close for it, and so do later ones
     /// that it had begun: its training starts over. Later ones that nobody has begun were planned for a future
     /// that did not come, except the very next.
     fn leave(&mut self, serial: u64, other: u64, epoch: u64, (rank, world): (u32, u32), join: bool) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let Some(schedule) = job.schedules.get_mut(&other) else { return };
+        let Some(schedule) = job.run.schedule_mut(other) else { return };
         let restored = schedule.is_restored();
         if join && !(restored && other < epoch) {
             return;
@@ -242,13 +260,12 @@ impl State {
         if restored {
             // Its slots were served by the server before: their policy is asked, so that it stands where that
             // server's stood. Only the first epoch after a restart pays this.
-            while self.jobs.get_mut(&serial).and_then(Job::peek).is_some_and(|(epoch, ..)| epoch == other) {
-                if self.decide(serial, false).is_err() {
-                    break;
-                }
+            let next = |job: &mut Job| job.run.next_block().is_some_and(|(epoch, _)| epoch == other);
+            while self.jobs.get_mut(&serial).is_some_and(next) {
+                self.decide(serial, false);
             }
         }
-        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.schedules.get_mut(&other)) else {
+        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.run.schedule_mut(other)) else {
             return;
         };
         let mut decided = Vec::new();
@@ -258,7 +275,7 @@ impl State {
         if let Some(rest) = rest {
             self.abandon(serial, other, 0, &rest);
             if let Some(job) = self.jobs.get_mut(&serial) {
-                job.schedules.remove(&other);
+                job.run.remove(other);
             }
         }
     }
@@ -266,12 +283,12 @@ impl State {
     /// Forgets an epoch's plan and lets go of what it waits for.
     pub(crate) fn drop_schedule(&mut self, serial: u64, epoch: u64) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let Some(schedule) = job.schedules.get_mut(&epoch) else { return };
+        let Some(schedule) = job.run.schedule_mut(epoch) else { return };
         let decided = schedule.abandon_outstanding();
         let begun = schedule.begun();
         self.abandon(serial, epoch, decided.len(), &decided);
         if let Some(job) = self.jobs.get_mut(&serial) {
-            job.schedules.remove(&epoch);
+            job.run.remove(epoch);
             if !begun {
                 job.forget(epoch);
             }

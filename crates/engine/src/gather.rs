@@ -7,14 +7,16 @@
 
 use std::collections::HashMap;
 
-use hotset_core::schedule::State as Slot;
+use hotset_core::run::Outcome;
+use hotset_core::schedule::Stage;
+use hotset_core::tally::{Serving, Traffic};
 use hotset_core::{Error, Id, Index, Kind, Result};
 
 use hotset_store::LabelKind;
 
 use crate::allocator::GRANULE;
 use crate::object::Fill;
-use crate::state::{Payer, State};
+use crate::state::{Cause, Payer, State};
 use crate::waiter::{Entry, Grant, Item, NewSegment, Role};
 
 /// Slots decided in one hold of the lock.
@@ -105,7 +107,7 @@ impl State {
         let run = self.run_of(wanted);
         for (offset, &(epoch, id)) in wanted.samples.iter().enumerate() {
             let Some((epoch, slot)) = self.slot_of(wanted, epoch, id)? else { continue };
-            let schedule = self.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
+            let schedule = self.jobs.get(&wanted.job).and_then(|job| job.run.schedule(epoch));
             let slot = match (schedule, run) {
                 (Some(schedule), Some(from)) => schedule.plan().slot(wanted.rank, from + offset),
                 (Some(schedule), None) if schedule.repeats() => {
@@ -122,7 +124,7 @@ impl State {
         }
         let mut left = SLICE;
         for (epoch, first, last) in spans {
-            if self.decide_until(wanted.job, epoch, last, &mut left)? {
+            if self.decide_until(wanted.job, epoch, last, &mut left) {
                 return Ok(true);
             }
             self.overtake(wanted, epoch, first);
@@ -130,39 +132,37 @@ impl State {
         Ok(false)
     }
 
-    /// Decides an epoch as far as slot `last`, but no more than `left` slots. True when there is more to do.
-    fn decide_until(&mut self, serial: u64, epoch: u64, last: usize, left: &mut usize) -> Result<bool> {
+    /// Decides an epoch as far as slot `last`, but not many more than `left` slots. True when there is more to do.
+    fn decide_until(&mut self, serial: u64, epoch: u64, last: usize, left: &mut usize) -> bool {
         let ahead = |state: &Self| {
-            let schedule = state.jobs.get(&serial).and_then(|job| job.schedules.get(&epoch));
+            let schedule = state.jobs.get(&serial).and_then(|job| job.run.schedule(epoch));
             schedule.is_some_and(|schedule| schedule.frontier() <= last)
         };
         while ahead(self) {
             if *left == 0 {
-                return Ok(true);
+                return true;
             }
-            *left -= 1;
-            if !self.decide(serial, false)? {
+            let (decided, _) = self.decide(serial, false);
+            *left = left.saturating_sub(decided);
+            if decided == 0 {
                 break;
             }
         }
-        Ok(false)
+        false
     }
 
     /// Notes that `slots` were trained, and so were served, by the server before if not by this one. Those are decided as
-    /// they were there, and wait for nobody any more. True when there is more to do.
-    pub(crate) fn served_before(&mut self, serial: u64, epoch: u64, slots: &[usize]) -> Result<bool> {
-        let Some(&last) = slots.iter().max() else { return Ok(false) };
+    /// they were there, and wait for nothing any more. True when there is more to do.
+    pub(crate) fn served_before(&mut self, serial: u64, epoch: u64, slots: &[usize]) -> bool {
+        let Some(&last) = slots.iter().max() else { return false };
         let mut most = SLICE;
-        if self.decide_until(serial, epoch, last, &mut most)? {
-            return Ok(true);
+        if self.decide_until(serial, epoch, last, &mut most) {
+            return true;
         }
-        let Some(schedule) = self.jobs.get_mut(&serial).and_then(|job| job.schedules.get_mut(&epoch)) else {
-            return Ok(false);
-        };
-        let mut left = Vec::new();
-        slots.iter().for_each(|&slot| schedule.served_before(slot, &mut left));
-        self.abandon(serial, epoch, 0, &left);
-        Ok(false)
+        let Some(job) = self.jobs.get_mut(&serial) else { return false };
+        let decided = job.run.served_before(epoch, slots);
+        self.let_go_of(serial, epoch, &decided);
+        false
     }
 
     /// Where the slots of a whole request lie, if its plan repeats samples: the position of its rank at which they begin.
@@ -172,7 +172,7 @@ impl State {
         let begun = job.begun.get(&wanted.rank).copied();
         let epoch = |epoch: Option<u64>| epoch.or(begun.filter(|_| wanted.matched));
         let first = epoch(wanted.samples.first()?.0)?;
-        let schedule = job.schedules.get(&first).filter(|schedule| schedule.repeats())?;
+        let schedule = job.run.schedule(first).filter(|schedule| schedule.repeats())?;
         let same = wanted.samples.iter().all(|&(other, _)| epoch(other) == Some(first));
         let ids: Vec<Id> = wanted.samples.iter().map(|&(_, id)| id).collect();
         if same && begun >= Some(first) { schedule.run(wanted.rank, &ids) } else { None }
@@ -186,7 +186,7 @@ impl State {
         }
         let begun = job.begun.get(&wanted.rank).copied();
         let Some(epoch) = epoch.or(begun.filter(|_| wanted.matched)) else { return Ok(None) };
-        match job.schedules.get(&epoch) {
+        match job.run.schedule(epoch) {
             Some(schedule) if begun.is_some_and(|begun| begun >= epoch) => {
                 Ok(schedule.find(wanted.rank, id).map(|slot| (epoch, slot)))
             }
@@ -202,7 +202,7 @@ impl State {
     fn overtake(&mut self, wanted: &Wanted, epoch: u64, slot: usize) {
         let Some(job) = self.jobs.get_mut(&wanted.job) else { return };
         let margin = BEHIND * job.largest_batch.max(1);
-        let Some(schedule) = job.schedules.get_mut(&epoch) else { return };
+        let Some(schedule) = job.run.schedule_mut(epoch) else { return };
         let mut decided = Vec::new();
         let count = schedule.overtake(slot, margin, &mut decided);
         if count > 0 {
@@ -216,7 +216,7 @@ impl State {
         let run = self.run_of(wanted);
         for (position, &(epoch, id)) in wanted.samples.iter().enumerate() {
             let own = |(epoch, slot): (u64, usize)| {
-                let schedule = self.jobs.get(&wanted.job).and_then(|job| job.schedules.get(&epoch));
+                let schedule = self.jobs.get(&wanted.job).and_then(|job| job.run.schedule(epoch));
                 let own = schedule
                     .zip(run)
                     .map(|(schedule, from)| schedule.plan().slot(wanted.rank, from + position));
@@ -252,42 +252,55 @@ impl State {
         position: usize,
         (epoch, slot, id): (u64, usize, Id),
     ) -> Result<Option<Item>> {
-        let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
-        let dataset = job.dataset;
-        let Some(schedule) = job.schedules.get_mut(&epoch) else { return Ok(None) };
-        let before = schedule.state(slot);
-        let generation = schedule.generation();
-        // A miss is a read of its own, whatever lingers.
-        let found = self.object(dataset, id).filter(|_| before != Slot::Unread);
+        let stage_of = |state: &Self| {
+            let schedule = state.jobs.get(&wanted.job).and_then(|job| job.run.schedule(epoch));
+            schedule.map(|schedule| (schedule.stage(slot), schedule.outcome(slot), schedule.generation()))
+        };
+        let unread = match stage_of(self) {
+            Some((Stage::Unread, ..)) => Some((epoch, slot)),
+            // An earlier slot of the same sample has its read, and another rank's is asked for first.
+            Some(_) => self.jobs.get(&wanted.job).and_then(|job| job.unread(id)),
+            None => None,
+        };
+        if let Some((epoch, slot)) = unread {
+            let prepare = |state: &mut Self, payer| state.prepare_now(session, wanted, position, id, payer);
+            if !self.read_late(wanted.job, (epoch, slot, id), prepare)? {
+                return Ok(None);
+            }
+        }
+        let Some((before, outcome, generation)) = stage_of(self) else { return Ok(None) };
+        let Some(dataset) = self.jobs.get(&wanted.job).map(|job| job.dataset) else { return Ok(None) };
+        let found = self.object(dataset, id);
         let object = match found {
             Some(object) => {
                 self.hurry(object);
-                Some(object)
+                object
             }
             None => {
-                let payer = Payer { job: wanted.job, epoch: Some(epoch), other: false };
-                self.read_now(session, wanted, position, id, payer)?
+                // A slot that was never decided is read for itself; of others the bytes were lost.
+                let cause = if outcome.is_none() { Cause::Planned } else { Cause::Recovery };
+                let payer = Payer { job: wanted.job, epoch: Some(epoch), cause };
+                match self.prepare_now(session, wanted, position, id, payer)? {
+                    Some(object) => {
+                        self.enqueue(object, true);
+                        object
+                    }
+                    None => return Ok(None),
+                }
             }
         };
-        let Some(object) = object else { return Ok(None) };
-        let Some(schedule) = self.jobs.get_mut(&wanted.job).and_then(|job| job.schedules.get_mut(&epoch))
-        else {
-            return Ok(None);
-        };
+        let size = self.datasets[dataset as usize].catalog.size(id);
+        let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
+        if outcome.is_none() && found.is_none() {
+            job.run.tally_mut().reads(epoch, Traffic { reads: 1, requests: 1, bytes: size });
+        }
+        let Some(schedule) = job.run.schedule_mut(epoch) else { return Ok(None) };
+        schedule.settle(slot, if found.is_some() { Outcome::Hit } else { Outcome::Single });
         schedule.take(slot);
-        let was = match before {
-            Slot::Unread => Slot::Single,
-            // The policy keeps it, but its bytes were lost: in a restart, or because reading them failed.
-            Slot::Hit | Slot::Packed if found.is_none() => Slot::Refill,
-            before if before.waits() => before,
-            // Begun over, or not yet decided when the epoch changed under a reader that waited for memory.
-            _ if found.is_some() => Slot::Hit,
-            _ => Slot::Single,
-        };
-        if !before.waits() {
+        if before != Stage::Waiting {
             self.objects[object as usize].holds += 1;
         }
-        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, before, was, generation } }))
+        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, before, generation } }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -302,29 +315,42 @@ impl State {
         let dataset = job.dataset;
         let kept = job.mind.is_none();
         if kept {
-            let mut evicted = Vec::new();
-            job.access(id, &mut evicted);
-            evicted.push(id);
-            self.reconcile(wanted.job, &evicted);
+            let changes = job.run.cache_mut().access(id);
+            self.bring_over(dataset, changes);
         }
-        // What is read to be re-evaluated is read unless it is kept, whatever lingers: counts do not hang on time.
-        let lingers = wanted.reevaluation.is_some()
-            && self.jobs.get(&wanted.job).is_some_and(|job| !job.kept.contains(id));
-        let found = self.object(dataset, id).filter(|_| !lingers);
+        // What is read to be re-evaluated is read unless it is kept, whatever lingers.
+        let keeps = self.jobs.get(&wanted.job).is_some_and(|job| job.run.cache().keeps(id));
+        let found = self.object(dataset, id).filter(|_| keeps || wanted.reevaluation.is_none());
+        let size = self.datasets[dataset as usize].catalog.size(id);
+        let Some(job) = self.jobs.get_mut(&wanted.job) else { return Ok(None) };
+        let asked = wanted.reevaluation == Some(job.gathering.epoch) && job.gathering.unread.contains(id);
         let object = match found {
             Some(object) => {
+                if let Some(epoch) = wanted.reevaluation.filter(|_| asked) {
+                    job.run.tally_mut().joined(epoch, Traffic { reads: 1, requests: 1, bytes: size });
+                }
                 self.hurry(object);
                 object
             }
             None => {
-                let other = wanted.reevaluation.is_some();
-                let payer = Payer { job: wanted.job, epoch: wanted.reevaluation, other };
-                match self.read_now(session, wanted, position, id, payer)? {
-                    Some(object) => object,
+                let cause = match wanted.reevaluation {
+                    None => Cause::Unplanned,
+                    Some(_) if asked => Cause::Planned,
+                    Some(_) => Cause::Recovery,
+                };
+                let payer = Payer { job: wanted.job, epoch: wanted.reevaluation, cause };
+                match self.prepare_now(session, wanted, position, id, payer)? {
+                    Some(object) => {
+                        self.enqueue(object, true);
+                        object
+                    }
                     None => return Ok(None),
                 }
             }
         };
+        if asked && let Some(job) = self.jobs.get_mut(&wanted.job) {
+            job.gathering.unread.remove(id);
+        }
         self.objects[object as usize].holds += 1;
         let hit = found.is_some();
         let role = match wanted.reevaluation {
@@ -335,9 +361,9 @@ impl State {
         Ok(Some(Item { id, object, role }))
     }
 
-    /// Queues a read that a reader waits for. Without room in the arena the rest of the batch goes into a
-    /// segment of its own, one for each reader at a time.
-    fn read_now(
+    /// Makes an object for a read that a reader waits for, to be queued. Without room in the arena the rest of the batch
+    /// goes into a segment of its own, one for each reader at a time.
+    fn prepare_now(
         &mut self,
         session: u64,
         wanted: &Wanted,
@@ -346,11 +372,11 @@ impl State {
         payer: Payer,
     ) -> Result<Option<u32>> {
         let dataset = self.jobs[&wanted.job].dataset;
-        if let Some(object) = self.read(dataset, id, payer, true, None)? {
+        if let Some(object) = self.pend(dataset, id, payer, None)? {
             return Ok(Some(object));
         }
         if let Some(segment) = self.sessions.get(&session).and_then(|session| session.spill)
-            && let Some(object) = self.read(dataset, id, payer, true, Some(segment))?
+            && let Some(object) = self.pend(dataset, id, payer, Some(segment))?
         {
             return Ok(Some(object));
         }
@@ -365,9 +391,9 @@ impl State {
         }
         let epoch = payer.epoch;
         if let Some(job) = self.jobs.get_mut(&wanted.job) {
-            job.counters(epoch).spilled += 1;
+            job.run.tally_mut().spilled(epoch);
         }
-        self.read(dataset, id, payer, true, Some(segment))
+        self.pend(dataset, id, payer, Some(segment))
     }
 
     /// Undoes a gathering.
@@ -377,14 +403,14 @@ impl State {
             let Role::Planned { epoch, slot, before, generation, .. } = item.role else { continue };
             let Some(job) = self.jobs.get_mut(&serial) else { continue };
             let dataset = job.dataset;
-            if job.schedule(epoch, generation).is_none() && before.waits() {
+            if job.schedule(epoch, generation).is_none() && before == Stage::Waiting {
                 // Nobody will be served it: it leaves the window here.
                 let size = self.datasets[dataset as usize].catalog.size(item.id);
                 job.window = job.window.saturating_sub(size);
             }
             let Some(schedule) = job.schedule(epoch, generation) else { continue };
             schedule.untake(slot, before);
-            if before.waits() {
+            if before == Stage::Waiting {
                 self.hold(dataset, item.id);
             }
         }
@@ -429,7 +455,7 @@ impl State {
         if let Some(job) = self.jobs.get_mut(&serial)
             && let Some(item) = items.first()
         {
-            job.counters(item.epoch()).late += late as u64;
+            job.run.tally_mut().late(item.epoch(), late as u64);
             if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
                 let samples = self.datasets[job.dataset as usize].catalog.len();
                 grant.remark = job.notice_beside(wanted.rank, samples);
@@ -464,42 +490,22 @@ impl State {
     }
 
     fn count(&mut self, serial: u64, item: &Item, length: u64) {
-        let alone = self.objects[item.object as usize].alone;
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        let (mut fresh, mut substituted) = (false, false);
-        let was = match item.role {
-            Role::Planned { epoch, slot, before, was, generation } => {
-                job.window -= if before.waits() { length.min(job.window) } else { 0 };
-                if let Some(schedule) = job.schedule(epoch, generation) {
-                    fresh = schedule.serve(slot) && !schedule.plan().is_silent(slot);
-                    substituted = schedule.plan().is_substituted(slot);
-                }
+        match item.role {
+            Role::Planned { epoch, slot, before, generation } => {
+                job.window -= if before == Stage::Waiting { length.min(job.window) } else { 0 };
                 job.beside.along += 1;
-                // Its package was lost, and it was read alone.
-                if was == Slot::Packed && alone { Slot::Single } else { was }
+                if job.schedule(epoch, generation).is_some() {
+                    job.run.serve(epoch, slot);
+                }
             }
             Role::Kept { hit } | Role::Unplanned { hit } => {
-                if hit {
-                    Slot::Hit
-                } else {
-                    Slot::Single
-                }
+                let outcome = if hit { Outcome::Hit } else { Outcome::Single };
+                let serving = Serving { id: item.id, outcome, first: false, substituted: false };
+                job.run.tally_mut().served(None, serving);
             }
-            Role::Reevaluated => return,
-        };
-        job.distinct += u64::from(job.seen.insert(item.id));
-        let counters = job.counters(item.epoch());
-        match was {
-            Slot::Hit => counters.hit += 1,
-            Slot::Packed => {
-                counters.packed += 1;
-                counters.package_bytes_served += length;
-            }
-            _ => counters.single += 1,
+            Role::Reevaluated => {}
         }
-        counters.refill += u64::from(was == Slot::Refill);
-        counters.distinct += u64::from(fresh);
-        counters.substituted += u64::from(substituted);
     }
 
     /// Ends leases of a session; those it does not have are passed over.

@@ -1,18 +1,17 @@
-//! One training run: its plans, its policy, and what was counted of it.
+//! One training: its run, and everything around it that the run need not know.
 //!
-//! A job's logical side is here and is pure: [`Job::decide`] asks the policy about the next slot in plan
-//! order, as the simulator does, and tells what became of it. What that means for bytes is the state's affair.
+//! The run is [pure](JobRun), and the simulator's too: plans under way, cache and tally. Here are its ranks, what they
+//! have begun and reported, and what a plan waits for. What a decision means for bytes is the state's affair.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::bits::Bits;
-use hotset_core::counters::Counters;
 use hotset_core::importance::cut;
-use hotset_core::policy::{NoDue, Policy, Verdict};
-use hotset_core::run::{self, Schedules, Step};
+use hotset_core::run::JobRun;
 use hotset_core::schedule::Schedule;
+use hotset_core::tally::HISTORY;
 use hotset_core::{Id, Remark, Result};
 
 use crate::beside::Beside;
@@ -23,8 +22,6 @@ use crate::order::Order;
 use crate::pace::{Pace, Span};
 use crate::press::Press;
 
-/// Epochs whose counters are kept.
-const HISTORY: usize = 256;
 /// Epochs whose plans' lengths are remembered, for reports that come late.
 const LENGTHS: usize = 4;
 
@@ -48,8 +45,9 @@ pub(crate) struct Gathering {
     /// Ranks that re-evaluate samples for it, and those of them that are done.
     pub(crate) evaluating: BTreeSet<u32>,
     pub(crate) evaluated: BTreeSet<u32>,
-    /// Whether the samples to re-evaluate were pinned.
+    /// Whether the samples to re-evaluate were pinned, and those of them whose read was not made yet.
     pub(crate) pinned: bool,
+    pub(crate) unread: Bits,
 }
 
 /// See the module's head.
@@ -57,11 +55,11 @@ pub(crate) struct Job {
     pub(crate) request: JobRequest,
     pub(crate) grant: JobGrant,
     pub(crate) dataset: u32,
-    pub(crate) policy: Box<dyn Policy>,
-    /// Whom the policy keeps, as far as objects know. What a policy says is brought over after each step.
-    pub(crate) kept: Bits,
-    /// How many those are.
-    pub(crate) residents: u64,
+    /// Its plans, its cache and its tally.
+    pub(crate) run: JobRun,
+    /// Slots whose reads are one request that was not made: all of its slots, or none where the others were read
+    /// without this one.
+    pub(crate) together: HashMap<(u64, usize), Arc<[usize]>>,
     /// What makes its plans; `None` for a dataset without a sampler.
     pub(crate) mind: Option<Arc<Mind>>,
     /// Where its packages are read from, where it uses some.
@@ -70,8 +68,6 @@ pub(crate) struct Job {
     pub(crate) press: Option<Arc<Press>>,
     /// Packages that held somebody or were to be read when the last plan was made.
     pub(crate) packages_held: BTreeSet<u32>,
-    /// The epochs under way, and the one after if its plan is ready.
-    pub(crate) schedules: Schedules,
     /// How the last plans were cut.
     pub(crate) cuts: BTreeMap<u64, Cut>,
     /// The newest epoch each rank has begun.
@@ -92,18 +88,11 @@ pub(crate) struct Job {
     pub(crate) plan_remarks: Vec<Remark>,
     /// Names of the warnings that were told.
     pub(crate) told: BTreeSet<&'static str>,
-    pub(crate) counters: BTreeMap<u64, Counters>,
     pub(crate) paces: BTreeMap<u64, Pace>,
     /// How long the epochs took whose paces are no longer kept.
     pub(crate) spans: BTreeMap<u64, Span>,
-    /// The same of epochs whose counters are no longer kept, together.
+    /// The same of epochs before those, together.
     pub(crate) past_span: Span,
-    /// The samples that were served, and how many those are.
-    pub(crate) seen: Bits,
-    pub(crate) distinct: u64,
-    pub(crate) unplanned: Counters,
-    /// The sum of epochs whose counters are no longer kept.
-    pub(crate) past: Counters,
     /// Bytes of decided slots that were not served yet.
     pub(crate) window: u64,
     /// The most samples asked for at once.
@@ -122,25 +111,17 @@ pub(crate) struct Job {
 
 impl Job {
     /// One that nobody has asked anything of.
-    pub(crate) fn new(
-        request: JobRequest,
-        grant: JobGrant,
-        dataset: u32,
-        samples: usize,
-        policy: Box<dyn Policy>,
-    ) -> Self {
+    pub(crate) fn new(request: JobRequest, grant: JobGrant, dataset: u32, run: JobRun) -> Self {
         Self {
             request,
             grant,
             dataset,
-            policy,
-            kept: Bits::new(samples),
-            residents: 0,
+            run,
+            together: HashMap::new(),
             mind: None,
             source: None,
             press: None,
             packages_held: BTreeSet::new(),
-            schedules: Schedules::new(),
             cuts: BTreeMap::new(),
             begun: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -152,14 +133,9 @@ impl Job {
             notes: Vec::new(),
             plan_remarks: Vec::new(),
             told: BTreeSet::new(),
-            counters: BTreeMap::new(),
             paces: BTreeMap::new(),
             spans: BTreeMap::new(),
             past_span: Span::default(),
-            seen: Bits::new(samples),
-            distinct: 0,
-            unplanned: Counters::default(),
-            past: Counters::default(),
             window: 0,
             largest_batch: 0,
             sessions: HashSet::new(),
@@ -170,30 +146,13 @@ impl Job {
         }
     }
 
-    /// The next slot to decide, over all epochs under way.
-    pub(crate) fn peek(&mut self) -> Option<(u64, usize, Id)> {
-        run::peek(&mut self.schedules)
-    }
-
-    /// Asks the policy about the next slot in plan order. The caller notes the outcome in the schedule, and brings
-    /// over whom the policy keeps now.
-    pub(crate) fn decide(&mut self, loads: &mut Vec<u32>, evicted: &mut Vec<Id>) -> Option<Step> {
-        run::decide(&mut *self.policy, &mut self.schedules, None, loads, evicted)
-    }
-
-    /// Asks the policy about a sample that no plan serves.
-    pub(crate) fn access(&mut self, id: Id, evicted: &mut Vec<Id>) -> Verdict {
-        self.policy.access(id, &NoDue, evicted)
-    }
-
-    /// Puts in a plan that was made.
-    pub(crate) fn insert(&mut self, epoch: u64, schedule: Schedule) {
+    /// Remembers how a plan is cut.
+    pub(crate) fn note_cut(&mut self, schedule: &Schedule) {
         let plan = schedule.plan();
-        self.cuts.insert(epoch, Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
+        self.cuts.insert(plan.epoch(), Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
         while self.cuts.len() > LENGTHS {
             self.cuts.pop_first();
         }
-        self.schedules.insert(epoch, schedule);
     }
 
     /// Whether every rank of the epoch before `epoch` has left it.
@@ -208,7 +167,7 @@ impl Job {
     fn has_left(&self, epoch: u64, rank: u32) -> bool {
         self.arrived.get(&rank).is_some_and(|&arrived| arrived > epoch)
             || self.absent.contains(&rank)
-            || !self.schedules.contains_key(&epoch)
+            || self.run.schedule(epoch).is_none()
     }
 
     /// Whether a rank has reported all that the plan of the epoch after is made from.
@@ -228,7 +187,7 @@ impl Job {
                 || self.gathering.evaluating.is_subset(&self.gathering.evaluated);
             return !ahead && evaluated && self.has_everybody(epoch);
         }
-        let decided = || self.schedules.get(&before).is_none_or(Schedule::is_decided);
+        let decided = || self.run.schedule(before).is_none_or(Schedule::is_decided);
         if ahead && mind.looks_back && !decided() {
             return false;
         }
@@ -250,33 +209,29 @@ impl Job {
 
     /// The schedule of an epoch, if it is still the one of that generation.
     pub(crate) fn schedule(&mut self, epoch: u64, generation: u64) -> Option<&mut Schedule> {
-        self.schedules.get_mut(&epoch).filter(|schedule| schedule.generation() == generation)
+        self.run.schedule_mut(epoch).filter(|schedule| schedule.generation() == generation)
     }
 
-    /// Whether a decided slot of `id` waits to be served.
-    pub(crate) fn waits_for(&self, id: Id) -> bool {
-        self.schedules.values().any(|schedule| schedule.waits_for(id))
+    /// Whether a decided slot of `id` other than this one waits to be served.
+    pub(crate) fn waits_for(&self, id: Id, (epoch, slot): (u64, usize)) -> bool {
+        let until = |of: u64| if of == epoch { slot } else { usize::MAX };
+        self.run.schedules().iter().any(|(&of, schedule)| schedule.waits_before(id, until(of)))
+    }
+
+    /// A sample is to be read before `epoch`, to be re-evaluated.
+    pub(crate) fn ask_beside(&mut self, epoch: u64, id: Id) {
+        self.gathering.unread.insert(id);
+        self.run.tally_mut().reads_beside(epoch, id);
+    }
+
+    /// A decided slot of `id` whose read was not made, and its epoch.
+    pub(crate) fn unread(&self, id: Id) -> Option<(u64, usize)> {
+        self.run.schedules().iter().find_map(|(&epoch, schedule)| Some((epoch, schedule.unread(id)?)))
     }
 
     /// How many decided slots of `id` nobody has asked for yet.
     pub(crate) fn holds(&self, id: Id) -> u32 {
-        self.schedules.values().map(|schedule| schedule.holds(id)).sum()
-    }
-
-    /// The counters of an epoch.
-    pub(crate) fn counters(&mut self, epoch: Option<u64>) -> &mut Counters {
-        match epoch {
-            None => &mut self.unplanned,
-            Some(epoch) => {
-                while self.counters.len() > HISTORY && !self.counters.contains_key(&epoch) {
-                    if let Some((epoch, old)) = self.counters.pop_first() {
-                        self.past.add(&old);
-                        self.past_span.add(self.spans.remove(&epoch).unwrap_or_default());
-                    }
-                }
-                self.counters.entry(epoch).or_default()
-            }
-        }
+        self.run.schedules().values().map(|schedule| schedule.holds(id)).sum()
     }
 
     /// How fast an epoch is.
@@ -285,6 +240,9 @@ impl Job {
             if let Some((old, pace)) = self.paces.pop_first() {
                 self.spans.extend(pace.span().map(|span| (old, span)));
             }
+        }
+        while self.spans.len() > HISTORY {
+            self.past_span.add(self.spans.pop_first().map_or_else(Span::default, |(_, span)| span));
         }
         self.paces.entry(epoch).or_default()
     }
@@ -304,20 +262,9 @@ impl Job {
 
     /// Counts an epoch anew; what was counted of it stays in the sum.
     pub(crate) fn forget(&mut self, epoch: u64) {
-        if let Some(old) = self.counters.remove(&epoch) {
-            self.past.add(&old);
-        }
+        self.run.tally_mut().forget(epoch);
         let pace = self.paces.remove(&epoch).and_then(|pace| pace.span());
         self.past_span.add(pace.or(self.spans.remove(&epoch)).unwrap_or_default());
-    }
-
-    /// The sum of everything counted so far.
-    pub(crate) fn total(&self) -> Counters {
-        let mut total = self.past.clone();
-        self.counters.values().chain([&self.unplanned]).for_each(|counters| total.add(counters));
-        // A sample that was served in every epoch is one.
-        total.distinct = self.distinct;
-        total
     }
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.

@@ -134,7 +134,7 @@ impl State {
         job.sessions.insert(session.0);
         if job.left.take().is_some() {
             // Whoever had begun its epochs is gone, and may come back as more or fewer ranks.
-            job.schedules.values_mut().for_each(Schedule::set_restored);
+            job.run.schedules_mut().for_each(Schedule::set_restored);
         }
         job.over = false;
         // The client that opened it was told, and a run is told once.
@@ -166,7 +166,7 @@ impl State {
         job.sessions.insert(session.0);
         let serial = self.next_serial();
         self.names.insert(job.request.job.clone(), serial);
-        for schedule in job.schedules.values_mut() {
+        for schedule in job.run.schedules_mut() {
             schedule.set_generation(self.next_serial());
         }
         let dataset = job.dataset;
@@ -186,7 +186,7 @@ impl State {
     /// where some must be.
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let epochs: Vec<u64> =
-            self.jobs.get(&serial).map_or(Vec::new(), |job| job.schedules.keys().copied().collect());
+            self.jobs.get(&serial).map_or(Vec::new(), |job| job.run.schedules().keys().copied().collect());
         for epoch in epochs {
             self.drop_schedule(serial, epoch);
         }
@@ -195,7 +195,7 @@ impl State {
         self.names.remove(&job.request.job);
         let sweeping = job.press.and_then(Press::end);
         let mut residents = Vec::new();
-        job.policy.residents(&mut |id| residents.push(id));
+        job.run.cache().policy().residents(&mut |id| residents.push(id));
         for id in residents {
             self.keep(job.dataset, id, false);
         }

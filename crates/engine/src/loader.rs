@@ -1,4 +1,4 @@
-//! Packages on their way into the arena.
+//! Reads that bring several samples: packages, and neighbours in one object.
 //!
 //! A plan says before which slot a package is read. The policy is told of it then, and each of its samples that the
 //! policy takes in gets an object; one request brings the bytes of all of them, ahead of those who ask. A sample is
@@ -7,21 +7,23 @@
 //! plan uses and that is not written yet is waited for, `patience` at most from when somebody asks for one of its samples:
 //! then it is overdue, and they are read alone. A run in the
 //! dataset's own objects is checked as a read of one of its samples is; if that fails, each is read alone and is told of
-//! its own failure, and the run stays.
+//! its own failure, and the run stays. So it is with neighbours whose reads are one request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::packages::Packages;
 use hotset_core::schedule::Schedule;
+use hotset_core::tally::Traffic;
 use hotset_core::{Error, Id};
 use hotset_store::package::{Package, Shelf};
 use hotset_store::{Catalog, ReadError, Store};
 
 use crate::job::Job;
 use crate::object::Fill;
+use crate::reads::Task;
 use crate::segment::Target;
-use crate::state::{PACKAGE, Payer, Pending, State};
+use crate::state::{Cause, Payer, Pending, SEVERAL, State};
 use crate::stats::PackageStats;
 
 /// Where a job's packages are read from.
@@ -33,12 +35,12 @@ pub(crate) enum Source {
     Runs,
 }
 
-/// A package to be read.
+/// A read that brings several samples.
 pub(crate) struct Load {
     job: u64,
     epoch: u64,
-    package: u32,
-    packages: Arc<Packages>,
+    /// The package, and those that it is one of; `None` for neighbours.
+    package: Option<(u32, Arc<Packages>)>,
     objects: Vec<(Id, u32)>,
     /// When it was first asked for, and its package not written yet.
     asked: Option<Instant>,
@@ -47,6 +49,8 @@ pub(crate) struct Load {
 /// One package read, ready to be made without the lock.
 pub(crate) struct LoadRead {
     load: Load,
+    package: u32,
+    packages: Arc<Packages>,
     from: From,
     targets: Vec<(Id, u32, Target)>,
 }
@@ -65,30 +69,25 @@ pub(crate) struct Loaded {
 }
 
 impl State {
-    /// A plan reads a package now: objects for those of it that the policy takes in. A server that catches up with
+    /// A plan reads a package now: objects for those of it that are `kept` from now on. A server that catches up with
     /// what another has served reads nothing: what it needs of it is read when it is due.
-    pub(crate) fn load(&mut self, serial: u64, epoch: u64, package: u32, fetch: bool) {
+    pub(crate) fn load(&mut self, serial: u64, epoch: u64, package: u32, kept: Vec<Id>, fetch: bool) {
         let Some(job) = self.jobs.get(&serial) else { return };
         let dataset = job.dataset;
-        let Some(schedule) = job.schedules.get(&epoch) else { return };
+        let Some(schedule) = job.run.schedule(epoch) else { return };
         let Some(packages) = schedule.packages().cloned() else { return };
-        let members = packages.members(package).to_vec();
-        let taken = |id: &Id| job.policy.contains(*id) && !job.kept.contains(*id);
-        let coming: Vec<Id> = members.iter().copied().filter(taken).collect();
         let reads = (fetch || !schedule.is_restored()) && job.source.is_some();
         let waits = job.press.as_ref().is_some_and(|press| press.is_making(package));
-        self.reconcile(serial, &members);
+        for &id in &kept {
+            self.keep(dataset, id, true);
+        }
         if !reads {
             return;
         }
-        // What a plan asks for is counted when it is decided.
-        if let Some(job) = self.jobs.get_mut(&serial) {
-            job.counters(Some(epoch)).read_package(&packages, package);
-        }
         let ticket = self.next_serial();
-        let payer = Payer { job: serial, epoch: Some(epoch), other: false };
-        let mut objects = Vec::with_capacity(coming.len());
-        for id in coming {
+        let payer = Payer { job: serial, epoch: Some(epoch), cause: Cause::Planned };
+        let mut objects = Vec::with_capacity(kept.len());
+        for id in kept {
             if self.object(dataset, id).is_some() {
                 continue;
             }
@@ -99,12 +98,34 @@ impl State {
             self.pending.insert(key, pending);
             objects.push((id, key));
         }
-        if !objects.is_empty() {
-            let load = Load { job: serial, epoch, package, packages, objects, asked: None };
-            self.loads.insert(ticket, load);
-            if !waits {
-                self.ahead.push_back((ticket, PACKAGE));
+        if objects.is_empty() {
+            let (reads, bytes) = (u64::from(packages.packed(package)), packages.extent(package));
+            if let Some(job) = self.jobs.get_mut(&serial) {
+                job.run.tally_mut().joined(epoch, Traffic { reads, requests: 1, bytes });
             }
+            return;
+        }
+        let package = Some((package, packages));
+        self.loads.insert(ticket, Load { job: serial, epoch, package, objects, asked: None });
+        if !waits {
+            self.ahead.push_back((ticket, SEVERAL));
+        }
+    }
+
+    /// Queues the reads of objects that lie side by side as one request.
+    pub(crate) fn load_neighbours(&mut self, serial: u64, epoch: u64, objects: Vec<u32>, urgent: bool) {
+        let ticket = self.next_serial();
+        for key in &objects {
+            if let Some(pending) = self.pending.get_mut(key) {
+                (pending.ticket, pending.urgent, pending.load) = (ticket, urgent, Some(ticket));
+            }
+        }
+        let objects = objects.into_iter().map(|key| (self.objects[key as usize].id, key)).collect();
+        self.loads.insert(ticket, Load { job: serial, epoch, package: None, objects, asked: None });
+        if urgent {
+            self.urgent.push_back((ticket, SEVERAL))
+        } else {
+            self.ahead.push_back((ticket, SEVERAL))
         }
     }
 
@@ -115,14 +136,16 @@ impl State {
 
     /// Makes the package reads of a job that wait for packages which are `done`.
     pub(crate) fn let_read(&mut self, serial: u64, done: impl Fn(u32) -> bool) {
-        let waiting = self.loads.iter().filter(|(_, load)| load.job == serial && done(load.package));
+        let waiting = self.loads.iter().filter(|(_, load)| {
+            load.job == serial && load.package.as_ref().is_some_and(|(package, _)| done(*package))
+        });
         let mut tickets: Vec<u64> = waiting.map(|(&ticket, _)| ticket).collect();
         tickets.sort_unstable();
         for ticket in tickets {
             if self.loads.get(&ticket).is_some_and(|load| load.asked.is_some()) {
-                self.urgent.push_back((ticket, PACKAGE));
+                self.urgent.push_back((ticket, SEVERAL));
             } else {
-                self.ahead.push_back((ticket, PACKAGE));
+                self.ahead.push_back((ticket, SEVERAL));
             }
         }
     }
@@ -136,23 +159,31 @@ impl State {
         for ticket in &overdue {
             let Some(load) = self.loads.remove(ticket) else { continue };
             if let Some(job) = self.jobs.get_mut(&load.job) {
-                tracing::warn!(job = job.request.job, package = load.package, "a package is overdue");
-                job.counters(Some(load.epoch)).overdue += 1;
+                let package = load.package.as_ref().map(|(package, _)| *package);
+                tracing::warn!(job = job.request.job, package, "a package is overdue");
+                job.run.tally_mut().overdue(load.epoch);
             }
             for (_, key) in load.objects {
                 if self.pending.get(&key).is_some_and(|pending| pending.load == Some(*ticket)) {
-                    self.read_alone(key);
+                    self.read_alone(key, Cause::Recovery);
                 }
             }
         }
         !overdue.is_empty()
     }
 
-    /// Takes a package read off the queue, unless it was taken before or its package is not written yet.
-    pub(crate) fn begin_load(&mut self, ticket: u64) -> Option<LoadRead> {
+    /// Takes a read of several off the queue, unless it was taken before or its package is not written yet.
+    pub(crate) fn begin_load(&mut self, ticket: u64) -> Option<Task> {
         let load = self.loads.get_mut(&ticket)?;
+        let Some((package, packages)) = load.package.clone() else {
+            let load = self.loads.remove(&ticket)?;
+            let brought =
+                |key: &u32| self.pending.get(key).is_some_and(|pending| pending.load == Some(ticket));
+            let keys: Vec<u32> = load.objects.iter().map(|(_, key)| *key).filter(brought).collect();
+            return self.begin_neighbours(&keys);
+        };
         let press = self.jobs.get(&load.job).and_then(|job| job.press.as_ref());
-        if press.is_some_and(|press| press.is_making(load.package)) {
+        if press.is_some_and(|press| press.is_making(package)) {
             load.asked.get_or_insert_with(Instant::now);
             return None;
         }
@@ -181,33 +212,32 @@ impl State {
         }
         let Some(from) = from else {
             for (_, key, _) in targets {
-                self.read_alone(key);
+                self.read_alone(key, Cause::Recovery);
             }
             return None;
         };
-        (!targets.is_empty()).then_some(LoadRead { load, from, targets })
+        (!targets.is_empty()).then_some(Task::Package(LoadRead { load, package, packages, from, targets }))
     }
 
     /// Notes the end of a package read, and wakes who waits for what it brought.
-    pub(crate) fn complete_load(&mut self, load: &Load, requests: u64, took: Duration, loaded: Loaded) {
+    pub(crate) fn complete_load(&mut self, read: &LoadRead, requests: u64, took: Duration, loaded: Loaded) {
+        let (load, package) = (&read.load, read.package);
         if let Some(job) = self.jobs.get_mut(&load.job) {
             // Dead copies are read too.
-            let samples = u64::from(load.packages.packed(load.package));
-            job.pace(load.epoch).read(samples, took);
-            job.counters(Some(load.epoch)).storage_requests += requests.saturating_sub(1);
+            job.pace(load.epoch).read(u64::from(read.packages.packed(package)), took);
+            let tally = job.run.tally_mut();
+            tally.recovered(
+                Some(load.epoch),
+                Traffic { requests: requests.saturating_sub(1), ..Traffic::default() },
+            );
             if let (Some(damage), Some(Source::Shelf(_))) = (&loaded.damage, &job.source) {
-                job.counters(Some(load.epoch)).packages_lost += 1;
-                tracing::warn!(
-                    job = job.request.job,
-                    package = load.package,
-                    damage,
-                    "a package was dropped"
-                );
+                tally.package_lost(load.epoch);
+                tracing::warn!(job = job.request.job, package, damage, "a package was dropped");
                 if let Some(mind) = &job.mind {
-                    mind.lost(load.package);
+                    mind.lost(package);
                 }
                 if let Some(press) = &job.press {
-                    press.discard(load.package);
+                    press.discard(package);
                 }
             }
         }
@@ -215,14 +245,14 @@ impl State {
             if brought {
                 self.arrive(id, key, None);
             } else {
-                self.read_alone(key);
+                self.read_alone(key, Cause::Recovery);
             }
         }
     }
 
     /// Reads a sample alone that its package or its neighbours did not bring. One that nobody asks for yet is let go of,
     /// and read when its slot is due.
-    pub(crate) fn read_alone(&mut self, key: u32) {
+    pub(crate) fn read_alone(&mut self, key: u32, cause: Cause) {
         let Some(object) = self.objects.get_mut(key as usize) else { return };
         (object.fill, object.alone) = (Fill::Queued, true);
         if object.holds == 0 && object.leases == 0 {
@@ -234,7 +264,9 @@ impl State {
             }
             return;
         }
-        let urgent = self.pending.get(&key).is_some_and(|pending| !pending.waiters.is_empty());
+        let Some(pending) = self.pending.get_mut(&key) else { return };
+        pending.payer.cause = cause;
+        let urgent = !pending.waiters.is_empty();
         self.enqueue(key, urgent);
     }
 }
@@ -245,11 +277,11 @@ impl LoadRead {
         match &self.from {
             From::Shelf { shelf, identity } => {
                 let mut bytes = Vec::new();
-                shelf.read(self.load.package, &mut bytes)?;
+                shelf.read(self.package, &mut bytes)?;
                 Ok(self.take_out(&bytes, &identity.clone()))
             }
             From::Objects { catalog, store } => {
-                let members = self.load.packages.members(self.load.package);
+                let members = self.packages.members(self.package);
                 let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
                     return Ok(self.nothing());
                 };
@@ -263,7 +295,7 @@ impl LoadRead {
 
     /// Takes the samples out of a package that was made.
     fn take_out(&mut self, bytes: &[u8], identity: &str) -> Loaded {
-        let package = match Package::parse(bytes, identity, self.load.package) {
+        let package = match Package::parse(bytes, identity, self.package) {
             Ok(package) => package,
             Err(damage) => {
                 return Loaded { damage: Some(damage.to_string()), ..self.nothing() };
@@ -295,7 +327,7 @@ impl LoadRead {
             ReadError::Vanished | ReadError::Resized { .. } | ReadError::Short { .. } | ReadError::Modified
         );
         if !spoilt {
-            tracing::warn!(package = self.load.package, %error, "a package cannot be read: its samples are read alone");
+            tracing::warn!(package = self.package, %error, "a package cannot be read: its samples are read alone");
         }
         Loaded { damage: spoilt.then(|| error.to_string()), ..self.nothing() }
     }
@@ -313,12 +345,7 @@ impl LoadRead {
 
     /// The package's number.
     pub(crate) fn number(&self) -> u32 {
-        self.load.package
-    }
-
-    /// What it is for.
-    pub(crate) fn into_load(self) -> Load {
-        self.load
+        self.package
     }
 }
 
@@ -329,7 +356,7 @@ impl Job {
             Source::Shelf(shelf) => shelf.place().to_owned(),
             Source::Runs => String::new(),
         };
-        let packages = self.schedules.values().next_back().and_then(Schedule::packages);
+        let packages = self.run.schedules().values().next_back().and_then(Schedule::packages);
         let living = |sum: fn(&Packages, u32) -> u64| {
             packages.map_or(0, |packages| packages.living().map(|package| sum(packages, package)).sum())
         };

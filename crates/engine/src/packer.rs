@@ -154,8 +154,8 @@ impl Packer {
             Incoming::Read { id, bytes: Err(cause) } => (id, Err(cause)),
         };
         match put {
-            Ok(None) => return,
-            Ok(Some((number, draft))) => self.write(number, draft),
+            Ok(whole) if whole.is_empty() => return,
+            Ok(whole) => whole.into_iter().for_each(|(number, draft)| self.write(number, draft)),
             Err(cause) => {
                 tracing::debug!(id, cause, "a package is given up, because a sample of it cannot be had");
                 self.give_up(id);
@@ -164,32 +164,32 @@ impl Packer {
         self.ask();
     }
 
-    /// Puts a sample into its draft; the draft, if it is complete.
-    fn put(&self, id: Id, bytes: &[u8]) -> std::result::Result<Option<(u32, Draft)>, String> {
+    /// Puts a sample into its drafts; those that are complete.
+    fn put(&self, id: Id, bytes: &[u8]) -> std::result::Result<Vec<(u32, Draft)>, String> {
         let mut desk = self.press.desk();
-        let Some(number) = desk.sheet(id) else { return Ok(None) };
-        let due = desk.due.contains(id);
+        let (due, own) = (desk.due.contains(id), desk.sheet(id));
         desk.due.remove(id);
-        let Some(sheet) = desk.sheets.get_mut(&number).filter(|sheet| !sheet.writing) else {
-            return Ok(None);
-        };
-        sheet.due -= usize::from(due);
-        let nothing_passes = due && sheet.due == 0;
-        if sheet.draft.is_none() {
-            let samples: Vec<(Id, u64)> = sheet.ids.iter().map(|&id| (id, self.catalog.size(id))).collect();
-            let draft =
-                Draft::new(&self.press.identity, number, &samples).map_err(|error| error.to_string())?;
-            sheet.draft = Some(draft);
-        }
-        let Some(draft) = &mut sheet.draft else { return Ok(None) };
-        if !draft.put(id, bytes).map_err(|error| error.to_string())? {
-            if nothing_passes {
+        let mut whole = Vec::new();
+        for number in desk.sheets_of(id) {
+            let Some(sheet) = desk.sheets.get_mut(&number).filter(|sheet| !sheet.writing) else { continue };
+            let due = due && own == Some(number);
+            sheet.due -= usize::from(due);
+            let nothing_passes = due && sheet.due == 0;
+            if sheet.draft.is_none() {
+                let samples: Vec<(Id, u64)> =
+                    sheet.ids.iter().map(|&id| (id, self.catalog.size(id))).collect();
+                let draft = Draft::new(&self.press.identity, number, &samples);
+                sheet.draft = Some(draft.map_err(|error| error.to_string())?);
+            }
+            let Some(draft) = &mut sheet.draft else { continue };
+            if draft.put(id, bytes).map_err(|error| error.to_string())? {
+                sheet.writing = true;
+                whole.extend(sheet.draft.take().map(|draft| (number, draft)));
+            } else if nothing_passes {
                 desk.ready.insert(number);
             }
-            return Ok(None);
         }
-        sheet.writing = true;
-        Ok(sheet.draft.take().map(|draft| (number, draft)))
+        Ok(whole)
     }
 
     /// Writes a package that is whole, and makes the reads that wait for it. It stays on the desk until then.
@@ -228,19 +228,23 @@ impl Packer {
     /// Gives up the package that a sample goes into; its other samples wait for another epoch.
     fn give_up(&self, id: Id) {
         let mut desk = self.press.desk();
-        let Some(number) = desk.sheet(id) else { return };
-        desk.remove(number);
+        let numbers = desk.sheets_of(id);
+        for number in &numbers {
+            desk.remove(*number);
+        }
         drop(desk);
-        self.mind.lost(number);
-        self.let_read(|package| package == number);
+        numbers.iter().for_each(|number| self.mind.lost(*number));
+        self.let_read(|package| numbers.contains(&package));
     }
 
     /// Looks whether the epoch of what is due is over, and asks for what does not pass.
     fn look_around(&self) {
         let state = self.shared.lock();
         let ended = state.stopping || !state.jobs.contains_key(&self.serial);
-        let under_way: Vec<u64> =
-            state.jobs.get(&self.serial).map_or(Vec::new(), |job| job.schedules.keys().copied().collect());
+        let under_way: Vec<u64> = state
+            .jobs
+            .get(&self.serial)
+            .map_or(Vec::new(), |job| job.run.schedules().keys().copied().collect());
         // Before the state is let go of, so that no plan comes in between with sheets of its own.
         let mut desk = self.press.desk();
         drop(state);
@@ -248,11 +252,12 @@ impl Packer {
             desk.clear();
             return;
         }
-        let Desk { sheets, due, ready, .. } = &mut *desk;
+        let Desk { sheets, due, ready, sheet_of, .. } = &mut *desk;
         for (&number, sheet) in sheets {
             if sheet.due > 0 && !under_way.contains(&sheet.epoch) {
                 sheet.due = 0;
-                sheet.ids.iter().for_each(|&id| due.remove(id));
+                let own = sheet.ids.iter().filter(|id| sheet_of.get(**id as usize) == Some(&number));
+                own.for_each(|&id| due.remove(id));
                 ready.insert(number);
             }
         }

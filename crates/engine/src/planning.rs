@@ -33,7 +33,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     }
     let state = shared.lock();
     let Some(job) = state.jobs.get(&serial) else { return state };
-    let sight = sight(&*job.policy, samples, planner.looks_at_residents());
+    let sight = sight(job.run.cache().policy(), samples, planner.looks_at_residents());
     let concurrency = state.config.concurrency;
     let rates = epoch
         .checked_sub(1)
@@ -48,7 +48,7 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
         rates,
     };
     let made = planner.plan(epoch, world, &inputs, &sight);
-    let (packing, packages) = (made.packing.clone(), made.packages.clone().map(|(packages, _)| packages));
+    let packing = made.packing.clone();
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let (notes, plan_remarks) = (planner.strategy().notes(), planner.strategy().remarks());
     let work = Work::new(Some(&made.plan), made.packing, samples);
@@ -58,8 +58,8 @@ pub(crate) fn make(shared: &Arc<Shared>, serial: u64, epoch: u64, world: u32) ->
     if let Some(job) = state.jobs.get_mut(&serial) {
         job.planning = None;
         (job.notes, job.plan_remarks) = (notes, plan_remarks);
-        job.insert(epoch, schedule);
-        packing.count(packages.as_deref(), &*catalog, job.counters(Some(epoch)));
+        job.note_cut(&schedule);
+        job.run.planned(schedule, &packing);
     }
     let dead =
         state.dead_packages(serial, planner.packages(), |package| planner.making().contains_key(&package));
@@ -102,7 +102,8 @@ impl State {
     ) -> Vec<u32> {
         let (Some(job), Some(packages)) = (self.jobs.get_mut(&serial), packages) else { return Vec::new() };
         let read: HashSet<u32> = job
-            .schedules
+            .run
+            .schedules()
             .values()
             .flat_map(|schedule| schedule.plan().events())
             .filter_map(|(_, event)| if let Event::Load(package) = event { Some(*package) } else { None })
@@ -125,9 +126,9 @@ impl State {
             return None;
         }
         let newest = *job.begun.values().max()?;
-        let (next, world) = (newest + 1, job.schedules.get(&newest)?.plan().world());
+        let (next, world) = (newest + 1, job.run.schedule(newest)?.plan().world());
         let over = job.request.epochs.is_some_and(|epochs| next >= epochs);
-        let open = !over && !job.schedules.contains_key(&next) && job.is_gathered(next, true);
+        let open = !over && job.run.schedule(next).is_none() && job.is_gathered(next, true);
         open.then_some((next, world))
     }
 }

@@ -168,7 +168,9 @@ impl Work {
 #[derive(Default)]
 pub(crate) struct Desk {
     /// For each sample the package it goes into. Empty while nothing is packed.
-    sheet_of: Vec<u32>,
+    pub(crate) sheet_of: Vec<u32>,
+    /// Older packages that a sample goes into too: it moves on before they are written.
+    older: BTreeMap<Id, Vec<u32>>,
     /// Samples that the plan serves and have not come.
     pub(crate) due: Bits,
     /// Samples that are on their way here.
@@ -215,6 +217,7 @@ impl Desk {
         } else {
             for (number, sheet) in &work.sheets {
                 for &id in &sheet.ids {
+                    self.move_on(id);
                     self.sheet_of[id as usize] = *number;
                     if work.due.contains(id) {
                         self.due.insert(id);
@@ -232,16 +235,42 @@ impl Desk {
         self.sheets.append(&mut work.sheets);
     }
 
+    /// A sample that goes into a package goes into another too from now on. The older one waits for it no longer as it
+    /// passes, but gets it as soon as it comes.
+    fn move_on(&mut self, id: Id) {
+        let Some(number) = self.sheet(id) else { return };
+        let Some(sheet) = self.sheets.get_mut(&number) else { return };
+        self.older.entry(id).or_default().push(number);
+        if self.due.contains(id) {
+            self.due.remove(id);
+            sheet.due -= 1;
+            if sheet.due == 0 && !sheet.asked {
+                self.ready.insert(number);
+            }
+        }
+    }
+
+    /// The packages that a sample goes into, which has come.
+    pub(crate) fn sheets_of(&mut self, id: Id) -> Vec<u32> {
+        let older = self.older.remove(&id).unwrap_or_default();
+        older.into_iter().chain(self.sheet(id)).collect()
+    }
+
     /// Takes a sheet off: it is complete, or given up.
     pub(crate) fn remove(&mut self, number: u32) -> Option<Sheet> {
         let sheet = self.sheets.remove(&number)?;
         self.ready.remove(&number);
         self.asked -= usize::from(sheet.asked);
         for &id in &sheet.ids {
-            self.due.remove(id);
-            self.coming.remove(id);
-            if let Some(place) = self.sheet_of.get_mut(id as usize) {
-                *place = NONE;
+            if let Some(older) = self.older.get_mut(&id) {
+                older.retain(|other| *other != number);
+            }
+            // Those that have moved on are another's.
+            if self.sheet(id) == Some(number) {
+                self.due.remove(id);
+                self.coming.remove(id);
+                let older = self.older.get_mut(&id).and_then(Vec::pop);
+                self.sheet_of[id as usize] = older.unwrap_or(NONE);
             }
         }
         Some(sheet)
@@ -250,6 +279,7 @@ impl Desk {
     /// Takes all sheets off.
     pub(crate) fn clear(&mut self) -> BTreeMap<u32, Sheet> {
         (self.sheet_of, self.due, self.coming) = (Vec::new(), Bits::default(), Bits::default());
+        self.older.clear();
         (self.ready, self.asked) = (BTreeSet::new(), 0);
         self.forget_reads();
         std::mem::take(&mut self.sheets)

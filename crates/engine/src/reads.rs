@@ -2,9 +2,9 @@
 //!
 //! Each thread takes one queued read at a time, so reads in flight never exceed the pool's size and a slot
 //! in the arena is never outlived by a read that writes to it. Reads that somebody waits for go first, then
-//! reads along plans, then what packers ask for, who get one turn in four. Queued reads that lie side by side in
-//! one object, up to a mebibyte, are made in one request. Threads start when there is work and end after a while
-//! without any.
+//! reads along plans, then what packers ask for, who get one turn in four. Plans say which reads are one request; queued
+//! reads that no plan makes and that lie side by side in one object, up to a mebibyte, become one here. Threads start
+//! when there is work and end after a while without any.
 //!
 //! A read that fails transiently is tried again after a pause that doubles up to two seconds and a half more, a number of
 //! times: nobody below tries anything again. What was to be read together and failed is then read one by one, each with a
@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use hotset_core::run::TOGETHER;
+use hotset_core::tally::Traffic;
 use hotset_core::{Error, Id};
 use hotset_store::package::Package;
 use hotset_store::{Catalog, ReadError, Store};
@@ -25,16 +27,13 @@ use crate::object::Fill;
 use crate::packer::{Wanted, What};
 use crate::press::Press;
 use crate::segment::Target;
-use crate::state::{PACKAGE, State};
+use crate::state::{Cause, SEVERAL, State};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
 /// The pause before the first repetition, and the longest one.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// The most bytes that are read in one request because samples lie side by side.
-const TOGETHER: u64 = 1 << 20;
 
 /// One read, ready to be made without the lock.
 pub(crate) struct Read {
@@ -46,7 +45,7 @@ pub(crate) struct Read {
 }
 
 /// What a thread does next.
-enum Task {
+pub(crate) enum Task {
     /// Reads a sample that somebody waits for or a plan serves.
     Sample(Read),
     /// Reads samples that lie side by side.
@@ -58,7 +57,7 @@ enum Task {
 }
 
 /// What goes into a package and is not at hand.
-struct PackRead {
+pub(crate) struct PackRead {
     job: u64,
     what: What,
     press: Arc<Press>,
@@ -79,9 +78,9 @@ impl State {
             return Some(Task::Pack(read));
         }
         while let Some((ticket, key)) = self.urgent.pop_front().or_else(|| self.ahead.pop_front()) {
-            if key == PACKAGE {
+            if key == SEVERAL {
                 match self.begin_load(ticket) {
-                    Some(read) => return Some(Task::Package(read)),
+                    Some(task) => return Some(task),
                     None => continue,
                 }
             }
@@ -90,13 +89,15 @@ impl State {
                 continue;
             }
             let Some(read) = self.begin_read(key) else { continue };
-            let mut reads = self.neighbours(key, read);
-            return Some(match reads.len() {
-                1 => Task::Sample(reads.remove(0)),
-                _ => Task::Neighbours(reads),
-            });
+            return Some(task(self.neighbours(key, read)));
         }
         self.next_pack().map(Task::Pack)
+    }
+
+    /// Begins the read of objects that lie side by side; not all of those that were asked for may still wait.
+    pub(crate) fn begin_neighbours(&mut self, keys: &[u32]) -> Option<Task> {
+        let reads: Vec<Read> = keys.iter().filter_map(|&key| self.begin_read(key)).collect();
+        (!reads.is_empty()).then(|| task(reads))
     }
 
     /// Begins the read of an object that waits for one.
@@ -113,10 +114,14 @@ impl State {
         Some(Read { object: key, id: object.id, catalog, store, target })
     }
 
-    /// A read that was begun, and those that wait for bytes right beside it, in their order.
+    /// A read that was begun, and, if no plan makes it, those of its kind that wait for bytes right beside it, in their
+    /// order.
     fn neighbours(&mut self, key: u32, read: Read) -> Vec<Read> {
         let (dataset, catalog) = (self.objects[key as usize].dataset, Arc::clone(&read.catalog));
-        if self.objects[key as usize].alone {
+        let unplanned = |pending: &crate::state::Pending| {
+            pending.payer.cause == Cause::Unplanned && pending.load.is_none()
+        };
+        if self.objects[key as usize].alone || !self.pending.get(&key).is_some_and(unplanned) {
             return vec![read];
         }
         let mut reads = VecDeque::from([read]);
@@ -131,10 +136,8 @@ impl State {
                     break;
                 }
                 let Some(object) = self.object(dataset, next) else { break };
-                // One that a package brings is not read here, nor one that failed together with others.
-                if self.pending.get(&object).is_none_or(|pending| pending.load.is_some())
-                    || self.objects[object as usize].alone
-                {
+                // One that failed together with others is read alone.
+                if !self.pending.get(&object).is_some_and(unplanned) || self.objects[object as usize].alone {
                     break;
                 }
                 let Some(read) = self.begin_read(object) else { break };
@@ -163,16 +166,20 @@ impl State {
             if let Some(epoch) = payer.epoch {
                 job.pace(epoch).read(1, took);
             }
-            let counters = job.counters(payer.epoch);
-            counters.storage_requests += requests;
-            match &result {
-                Ok(bytes) => {
-                    counters.storage_reads += 1;
-                    counters.other_reads += u64::from(payer.other);
-                    counters.storage_bytes += bytes;
+            let (reads, bytes) = result.as_ref().map_or((0, 0), |&bytes| (1, bytes));
+            let tally = job.run.tally_mut();
+            match payer.cause {
+                Cause::Planned => {
+                    let requests = requests.saturating_sub(1);
+                    tally.recovered(payer.epoch, Traffic { requests, ..Traffic::default() });
                 }
-                // One that nobody waits for is read again when it is asked for.
-                Err(_) => counters.failed += waiters,
+                Cause::Extra => tally.recovered(payer.epoch, Traffic { requests, ..Traffic::default() }),
+                Cause::Recovery => tally.recovered(payer.epoch, Traffic { reads, requests, bytes }),
+                Cause::Unplanned => tally.read_unplanned(Traffic { reads, requests, bytes }),
+            }
+            // One that no reader waits for is read again when it is asked for.
+            if result.is_err() && waiters > 0 {
+                tally.failed(payer.epoch, waiters);
             }
         }
         let failed =
@@ -180,11 +187,14 @@ impl State {
         self.arrive(read.id, read.object, failed);
     }
 
-    /// Counts requests that came to nothing.
-    fn count_requests(&mut self, object: u32, requests: u64) {
+    /// Counts requests for several samples that came to nothing.
+    fn count_failed(&mut self, object: u32, requests: u64) {
         let Some(payer) = self.pending.get(&object).map(|pending| pending.payer) else { return };
-        if let Some(job) = self.jobs.get_mut(&payer.job) {
-            job.counters(payer.epoch).storage_requests += requests;
+        let Some(job) = self.jobs.get_mut(&payer.job) else { return };
+        let traffic = |requests| Traffic { requests, ..Traffic::default() };
+        match payer.cause {
+            Cause::Unplanned => job.run.tally_mut().read_unplanned(traffic(requests)),
+            _ => job.run.tally_mut().recovered(payer.epoch, traffic(requests.saturating_sub(1))),
         }
     }
 
@@ -216,17 +226,18 @@ impl State {
     fn complete_pack(&mut self, read: &PackRead, requests: u64, whole: bool) {
         let Some(job) = self.jobs.get_mut(&read.job) else { return };
         let epoch = job.begun.values().max().copied();
-        let counters = job.counters(epoch);
-        let What::Lost(id) = read.what else {
-            counters.storage_requests += requests.saturating_sub(1);
-            return;
+        let traffic = match read.what {
+            What::Lost(id) if whole => Traffic { reads: 1, requests, bytes: read.catalog.size(id) },
+            What::Lost(_) => Traffic { requests, ..Traffic::default() },
+            _ => Traffic { requests: requests.saturating_sub(1), ..Traffic::default() },
         };
-        counters.storage_requests += requests;
-        if whole {
-            counters.storage_reads += 1;
-            counters.storage_bytes += read.catalog.size(id);
-        }
+        job.run.tally_mut().recovered(epoch, traffic);
     }
+}
+
+/// One read, or several as one.
+fn task(mut reads: Vec<Read>) -> Task {
+    if reads.len() == 1 { Task::Sample(reads.remove(0)) } else { Task::Neighbours(reads) }
 }
 
 impl PackRead {
@@ -346,9 +357,13 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             let Ok(extent) = result else {
                 // One of them is to blame: each is queued alone, and told of its own failure.
                 if let Some(first) = reads.first() {
-                    state.count_requests(first.object, requests);
+                    state.count_failed(first.object, requests);
                 }
-                reads.iter().for_each(|read| state.read_alone(read.object));
+                for read in &reads {
+                    let payer = state.pending.get(&read.object).map(|pending| pending.payer.cause);
+                    let cause = if payer == Some(Cause::Planned) { Some(Cause::Extra) } else { payer };
+                    cause.into_iter().for_each(|cause| state.read_alone(read.object, cause));
+                }
                 wake(shared, &mut state);
                 return state;
             };
@@ -367,9 +382,8 @@ fn carry_out(shared: &Arc<Shared>, task: Task) -> MutexGuard<'_, State> {
             let (requests, result) = repeat(shared, number, &read.objects(), || read.read());
             let loaded = result.unwrap_or_else(|error| read.failed(&error));
             let took = began.elapsed();
-            let load = read.into_load();
             let mut state = shared.lock();
-            state.complete_load(&load, requests, took, loaded);
+            state.complete_load(&read, requests, took, loaded);
             // What it did not bring is queued.
             wake(shared, &mut state);
             state

@@ -202,7 +202,8 @@ impl Ready {
             }),
             remarks,
         };
-        let mut job = Job::new(request.clone(), grant, terms.dataset, catalog.len(), policy);
+        let run = run::JobRun::new(policy, Arc::clone(catalog) as Arc<dyn Sizes>);
+        let mut job = Job::new(request.clone(), grant, terms.dataset, run);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.fits(request, catalog.len())?;
             snapshot.put_into(&mut job, planner, catalog, &found)?;
@@ -223,7 +224,7 @@ impl Ready {
         }
         job.restore_window(|id| catalog.size(id));
         let mut residents = Vec::new();
-        job.policy.residents(&mut |id| residents.push(id));
+        job.run.cache().policy().residents(&mut |id| residents.push(id));
         let waiting = job.waiting();
         Ok(Self { job, unfinished, residents, waiting })
     }

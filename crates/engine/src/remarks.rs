@@ -19,7 +19,8 @@ impl Job {
         let mut remarks: Vec<Remark> =
             self.grant.remarks.iter().map(|text| Remark::warning(OPENING, text.as_str())).collect();
         let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
-        if self.source.is_none() && !told && self.policy.takes_packages() && self.mind.is_some() {
+        if self.source.is_none() && !told && self.run.cache().policy().takes_packages() && self.mind.is_some()
+        {
             remarks.push(Remark::note(
                 "no packages",
                 "no packages, so the whole cache is for hard samples: `packages=` names a place",
@@ -39,13 +40,18 @@ impl Job {
     fn no_losses(&self) -> Option<Remark> {
         let needs = self.mind.as_ref().is_some_and(|mind| mind.needs_losses);
         let newest = *self.begun.values().max()?;
-        let trained = self.counters.range(..newest).any(|(_, counters)| counters.served() > 0);
+        let trained = self.run.tally().epochs().range(..newest).any(|(_, counters)| counters.served() > 0);
         if !needs || !trained {
             return None;
         }
-        let (kept, rejected) =
-            self.counters.values().chain([&self.past]).fold((0, 0), |(kept, rejected), some| {
-                (kept + some.reported, rejected + some.rejected_scores)
+        let (kept, rejected) = self
+            .run
+            .tally()
+            .epochs()
+            .values()
+            .chain([self.run.tally().past()])
+            .fold((0, 0), |(kept, rejected), some| {
+                (kept + some.clock.reported, rejected + some.clock.rejected_scores)
             });
         let strategy = &self.grant.strategy;
         if kept == 0 && rejected > 0 {
@@ -56,7 +62,7 @@ impl Job {
             );
             return Some(Remark::warning("no losses", text));
         }
-        let told = !self.reported.is_empty() || !self.gathering.evaluated.is_empty();
+        let told = kept > 0 || !self.reported.is_empty() || !self.gathering.evaluated.is_empty();
         (!told).then(|| {
             let text = format!(
                 "strategy `{strategy}` was told no losses in its first epoch, and can choose nothing without them: every \

@@ -5,6 +5,7 @@
 
 use std::sync::PoisonError;
 
+use hotset_core::bits::Bits;
 use hotset_core::importance::{SLICE, Score};
 use hotset_core::run::{reports, residents_first, valid_scores};
 use hotset_core::sampling::Reevaluation;
@@ -47,9 +48,9 @@ impl Engine {
         let book = &state.jobs[&serial];
         let samples = state.datasets[book.dataset as usize].catalog.len();
         let Some(mind) = book.mind.clone() else { return Ok((0, 0)) };
-        let takes = book.policy.takes();
+        let takes = book.run.cache().policy().takes();
         let cut = book.cuts.get(&epoch).copied();
-        let schedule = book.schedules.get(&epoch);
+        let schedule = book.run.schedule(epoch);
         let plan = schedule.map(|schedule| std::sync::Arc::clone(schedule.plan()));
         let restored = schedule.is_some_and(|schedule| schedule.is_restored());
         drop(state);
@@ -82,7 +83,7 @@ impl Engine {
         if restored {
             // Before the policy hears of scores that were made of them.
             let trained = (0..).zip(ids).filter_map(|(offset, &id)| slot(offset, id)).collect::<Vec<_>>();
-            while self.shared.lock().served_before(serial, epoch, &trained)? {
+            while self.shared.lock().served_before(serial, epoch, &trained) {
                 std::thread::yield_now();
             }
         }
@@ -90,9 +91,7 @@ impl Engine {
         let mut state = self.shared.lock();
         state.most_applied = state.most_applied.max(most as u64);
         if let Some(book) = state.jobs.get_mut(&serial) {
-            let counters = book.counters(Some(epoch));
-            counters.reported += accepted;
-            counters.rejected_scores += rejected;
+            book.run.tally_mut().reported(epoch, accepted, rejected);
             let heard = book.reported.entry(rank).or_insert((epoch, 0));
             *heard = (*heard).max((epoch, upto));
             book.absent.remove(&rank);
@@ -104,7 +103,7 @@ impl Engine {
                 let mut state = held.take().unwrap_or_else(|| self.shared.lock());
                 state.most_applied = state.most_applied.max(slice.len() as u64);
                 if let Some(book) = state.jobs.get_mut(&serial) {
-                    book.policy.scored(slice);
+                    book.run.cache_mut().scored(slice);
                 }
             });
             state = held.unwrap_or_else(|| self.shared.lock());
@@ -127,17 +126,20 @@ impl Engine {
             return Ok(Vec::new());
         }
         state.ask_for(serial, epoch, rank);
+        // Before it waits for others: one of them may be done with its own share before this one is awake.
+        if let Some(book) = state.jobs.get_mut(&serial) {
+            book.gathering.evaluating.insert(rank);
+        }
         self.shared.planned.notify_all();
         let patience = state.config.patience;
         loop {
             let Some(book) = state.jobs.get_mut(&serial) else { return Ok(Vec::new()) };
             let late = book.gathering.asked.is_some_and(|asked| asked.elapsed() >= patience);
-            if book.schedules.contains_key(&epoch) {
+            if book.run.schedule(epoch).is_some() {
                 // It was planned already: nothing that comes now can change it.
                 return Ok(Vec::new());
             }
             if book.has_everybody(epoch) || late {
-                book.gathering.evaluating.insert(rank);
                 break;
             }
             if state.stopping {
@@ -161,9 +163,12 @@ impl Engine {
         };
         let own = match wanted {
             Reevaluation::Nothing => Vec::new(),
-            Reevaluation::All => share(&mut (0..samples as Id)),
+            Reevaluation::All => {
+                self.ask_all(serial, epoch, samples);
+                share(&mut (0..samples as Id))
+            }
             Reevaluation::Set(ids) => {
-                self.pin(serial, epoch, &ids);
+                self.pin(serial, epoch, samples, &ids);
                 share(&mut ids.iter().copied())
             }
         };
@@ -173,23 +178,51 @@ impl Engine {
         Ok(own)
     }
 
-    /// Keeps samples that are re-evaluated before every epoch, a slice a hold of the lock.
-    fn pin(&self, serial: u64, epoch: u64, ids: &[Id]) {
-        let ordered = {
+    /// Counts the reads of an epoch before which all samples are re-evaluated, once, a slice a hold of the lock.
+    fn ask_all(&self, serial: u64, epoch: u64, samples: usize) {
+        if !self.first_to_ask(serial, epoch, samples) {
+            return;
+        }
+        let ids: Vec<Id> = (0..samples as Id).collect();
+        for slice in ids.chunks(SLICE) {
             let mut state = self.shared.lock();
             let Some(book) = state.jobs.get_mut(&serial) else { return };
-            if book.gathering.epoch != epoch || std::mem::replace(&mut book.gathering.pinned, true) {
-                return;
+            for &id in slice.iter().filter(|&&id| !book.run.cache().keeps(id)).collect::<Vec<_>>() {
+                book.ask_beside(epoch, id);
             }
-            residents_first(&*book.policy, ids)
+        }
+    }
+
+    /// Keeps samples that are re-evaluated before every epoch, and counts their reads, once, a slice a hold of the lock.
+    fn pin(&self, serial: u64, epoch: u64, samples: usize, ids: &[Id]) {
+        if !self.first_to_ask(serial, epoch, samples) {
+            return;
+        }
+        let ordered = {
+            let state = self.shared.lock();
+            let Some(book) = state.jobs.get(&serial) else { return };
+            residents_first(book.run.cache().policy(), ids)
         };
         for slice in ordered.chunks(SLICE) {
             let mut state = self.shared.lock();
             let Some(book) = state.jobs.get_mut(&serial) else { return };
-            let (mut read, mut moved) = (Vec::new(), slice.to_vec());
-            book.policy.pin(slice, &mut read, &mut moved);
-            state.reconcile(serial, &moved);
+            let mut read = Vec::new();
+            let changes = book.run.cache_mut().pin(slice, &mut read);
+            read.into_iter().for_each(|id| book.ask_beside(epoch, id));
+            let dataset = book.dataset;
+            state.bring_over(dataset, changes);
         }
+    }
+
+    /// Whether no other rank has asked yet what is re-evaluated before `epoch`.
+    fn first_to_ask(&self, serial: u64, epoch: u64, samples: usize) -> bool {
+        let mut state = self.shared.lock();
+        let Some(book) = state.jobs.get_mut(&serial) else { return false };
+        if book.gathering.epoch != epoch || std::mem::replace(&mut book.gathering.pinned, true) {
+            return false;
+        }
+        book.gathering.unread = Bits::new(samples);
+        true
     }
 
     /// Takes losses under the current model, of those that [`Self::reevaluation`] asked a rank for; `last` when

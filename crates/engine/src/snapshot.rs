@@ -3,8 +3,8 @@
 //! A snapshot holds what cannot be worked out again: what the policy knows, what was reported, what the strategy
 //! knows, the plans under way and how far each was decided. Deciding is the same for the same plan and policy, so
 //! an engine that starts from a snapshot and is asked for a later slot decides what lies between and stands where
-//! the first one stood. Which slots were trained since is said by the reports that are replayed: those are decided and
-//! done. Bytes are not part of it: they are read again when they are due, and counted as `refill`.
+//! the first one stood, and counts the same. Which slots were trained since is said by the reports that are replayed: those
+//! are decided and done. Bytes are not part of it: they are read again when they are due, and counted as recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use hotset_core::importance::Table;
 use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, Saved};
 use hotset_core::sampling::Plan;
-use hotset_core::schedule::{Schedule, State as Slot};
-use hotset_core::{Error, Id, Result};
+use hotset_core::schedule::{Outcome, Schedule, Stage};
+use hotset_core::{Error, Id, Result, tally};
 use hotset_store::Catalog;
 
 use crate::config::JobRequest;
@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub cuts: BTreeMap<u64, Cut>,
     /// The newest epoch each rank has begun.
     pub begun: BTreeMap<u32, u64>,
+    /// What was counted.
+    pub counted: tally::Saved,
 }
 
 /// One plan, and what was decided of it.
@@ -76,8 +78,9 @@ impl Engine {
         let state = self.shared.lock();
         let job = &state.jobs[&state.job(job)?];
         let samples = state.datasets[job.dataset as usize].catalog.len();
-        let schedules: Vec<Taken> = job.schedules.values().map(taken).collect();
-        let policy = job.policy.save();
+        let schedules: Vec<Taken> = job.run.schedules().values().map(taken).collect();
+        let policy = job.run.cache().policy().save();
+        let counted = job.run.tally().save();
         let (request, cuts, begun) = (job.request.clone(), job.cuts.clone(), job.begun.clone());
         drop(state);
         drop(planner);
@@ -99,6 +102,7 @@ impl Engine {
             schedules,
             cuts,
             begun,
+            counted,
         }))
     }
 }
@@ -113,15 +117,23 @@ struct Taken {
 }
 
 fn taken(schedule: &Schedule) -> Taken {
-    let state = |slot| match schedule.state(slot) {
-        Slot::Ahead => 0,
-        Slot::Hit => 1,
-        // Whoever waits for it will ask again.
-        Slot::Single | Slot::Taken | Slot::Unread => 2,
-        Slot::Again => 3,
-        Slot::Done => 4,
-        Slot::Refill => 5,
-        Slot::Packed => 6,
+    let state = |slot| {
+        let stage = match schedule.stage(slot) {
+            Stage::Ahead => 0,
+            // Whoever waits for it will ask again.
+            Stage::Waiting | Stage::Taken => 1,
+            Stage::Unread => 2,
+            Stage::Again => 3,
+            Stage::Served => 4,
+            Stage::Left => 5,
+        };
+        let outcome = match schedule.outcome(slot) {
+            None => 0,
+            Some(Outcome::Hit) => 1,
+            Some(Outcome::Packed) => 2,
+            Some(Outcome::Single) => 3,
+        };
+        stage | outcome << 4
     };
     let (begin, _) = schedule.begins();
     Taken {
@@ -131,6 +143,29 @@ fn taken(schedule: &Schedule) -> Taken {
         states: (0..schedule.frontier()).map(state).collect(),
         told: schedule.told().map(|events| events as u64),
     }
+}
+
+/// What a byte says of a slot, if anything.
+fn decided(state: u8) -> Option<(Stage, Option<Outcome>)> {
+    let stage = match state & 15 {
+        0 => Stage::Ahead,
+        1 => Stage::Waiting,
+        2 => Stage::Unread,
+        3 => Stage::Again,
+        4 => Stage::Served,
+        5 => Stage::Left,
+        _ => return None,
+    };
+    let outcome = match state >> 4 {
+        0 => None,
+        1 => Some(Outcome::Hit),
+        2 => Some(Outcome::Packed),
+        3 => Some(Outcome::Single),
+        _ => return None,
+    };
+    // Only what was decided waits.
+    let waits = matches!(stage, Stage::Waiting | Stage::Unread);
+    (outcome.is_some() || !waits).then_some((stage, outcome))
 }
 
 /// Settings that a training keeps when it goes on with another number of ranks: slots are counted for each.
@@ -210,34 +245,31 @@ impl Snapshot {
         let making = self.planner.packing.iter().map(|(&number, making)| (number, &making.draft.ids[..]));
         let mut known: BTreeMap<u32, &[Id]> = making.collect();
         known.extend(found.iter().map(|(number, ids)| (*number, &ids[..])));
-        job.schedules = self.schedules(samples)?;
-        for (saved, schedule) in self.schedules.iter().zip(job.schedules.values_mut()) {
+        let mut schedules = self.schedules(samples)?;
+        for (saved, schedule) in self.schedules.iter().zip(schedules.values_mut()) {
             let packages = planner.packages().map(|all| saved.packages_of(all, catalog, &known));
             schedule.set_packages(packages.zip(saved.package));
         }
-        // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
-        let asked = job.schedules.values().rev().find(|schedule| schedule.begins().1);
-        if let Some(schedule) = asked {
-            job.policy.begin(&schedule.begins().0);
-        }
-        if !self.policy.is_empty() {
-            job.policy.restore(&self.policy).map_err(foreign)?;
-        }
-        // It may be granted less, or more, than where it comes from.
-        if job.policy.capacity() != job.grant.granted {
-            job.policy.resize(job.grant.granted, &mut Vec::new());
-        }
+        let granted = job.grant.granted;
+        job.run.cache_mut().restore(samples, |policy| {
+            // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
+            let asked = schedules.values().rev().find(|schedule| schedule.begins().1);
+            if let Some(schedule) = asked {
+                policy.begin(&schedule.begins().0);
+            }
+            if !self.policy.is_empty() {
+                policy.restore(&self.policy).map_err(foreign)?;
+            }
+            // It may be granted less, or more, than where it comes from.
+            if policy.capacity() != granted {
+                policy.resize(granted, &mut Vec::new());
+            }
+            Ok(())
+        })?;
+        schedules.into_values().for_each(|schedule| job.run.put(schedule));
+        job.run.tally_mut().restore(self.counted.clone());
         (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
         job.arrived.clone_from(&self.begun);
-        // Readers go on with what was begun and do not begin it again, so what it has is said here.
-        let begun = job.schedules.values().filter(|schedule| schedule.begun());
-        let planned: Vec<(u64, usize)> =
-            begun.map(|schedule| (schedule.plan().epoch(), schedule.plan().len())).collect();
-        for (epoch, slots) in planned {
-            job.counters(Some(epoch)).planned = slots as u64;
-        }
-        let (kept, residents) = (&mut job.kept, &mut job.residents);
-        job.policy.residents(&mut |id| *residents += u64::from(kept.insert(id)));
         Ok(())
     }
 
@@ -247,19 +279,12 @@ impl Snapshot {
         let known = table.snapshot();
         let restored = self.schedules.iter().map(|saved| {
             let plan = Plan::restore(samples, &saved.plan, &known).ok_or_else(misfit)?;
-            if saved.states.len() > plan.len() || saved.states.iter().any(|&state| state > 6) {
+            if saved.states.len() > plan.len() {
                 return Err(misfit());
             }
             let (epoch, world) = (plan.epoch(), plan.world());
-            let states = saved.states.iter().map(|&state| match state {
-                1 => Slot::Hit,
-                2 => Slot::Unread,
-                3 => Slot::Again,
-                4 => Slot::Done,
-                5 => Slot::Refill,
-                6 => Slot::Packed,
-                _ => Slot::Ahead,
-            });
+            let states: Option<Vec<_>> = saved.states.iter().map(|&state| decided(state)).collect();
+            let states = states.ok_or_else(misfit)?.into_iter();
             let told = saved.told.map(|events| usize::try_from(events).unwrap_or(usize::MAX));
             let told = told.map(|events| events.min(plan.events().len()));
             let mut schedule = Schedule::restored(Arc::new(plan), samples, states, told);
@@ -304,10 +329,11 @@ impl Job {
 
     /// The sample of each decided slot that nobody has asked for.
     pub(crate) fn waiting(&self) -> Vec<Id> {
-        self.schedules
+        self.run
+            .schedules()
             .values()
             .flat_map(|schedule| {
-                let held = |&slot: &usize| schedule.state(slot).waits();
+                let held = |&slot: &usize| schedule.stage(slot) == Stage::Waiting;
                 (0..schedule.frontier()).filter(held).map(|slot| schedule.id(slot))
             })
             .collect()

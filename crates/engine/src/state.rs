@@ -19,8 +19,8 @@ use crate::loader::Load;
 use crate::object::{Fill, Object};
 use crate::waiter::Waiter;
 
-/// In place of an object in a queue: the ticket is a package's.
-pub(crate) const PACKAGE: u32 = u32::MAX;
+/// In place of an object in a queue: the ticket is that of a read that brings several.
+pub(crate) const SEVERAL: u32 = u32::MAX;
 
 /// A dataset that somebody has opened.
 pub(crate) struct Dataset {
@@ -36,13 +36,25 @@ pub(crate) struct Dataset {
     pub(crate) objects: usize,
 }
 
+/// Why a read is made, which says how it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The plan asks for it: it was counted when that was decided.
+    Planned,
+    /// The plan asks for it, in one request with others that have gone without it.
+    Extra,
+    /// The plan counts on bytes that are not there.
+    Recovery,
+    /// No plan serves it.
+    Unplanned,
+}
+
 /// Whose counters a read is charged to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payer {
     pub(crate) job: u64,
     pub(crate) epoch: Option<u64>,
-    /// Whether it is made for another reason than a serving.
-    pub(crate) other: bool,
+    pub(crate) cause: Cause,
 }
 
 /// A read that is queued or under way.
@@ -51,7 +63,7 @@ pub(crate) struct Pending {
     pub(crate) payer: Payer,
     pub(crate) waiters: Vec<u64>,
     pub(crate) urgent: bool,
-    /// The package that brings it, if one does.
+    /// The read that brings it with others, if one does.
     pub(crate) load: Option<u64>,
     /// Why its last attempt failed, if it is being tried again.
     pub(crate) cause: Option<String>,
@@ -83,10 +95,10 @@ pub(crate) struct State {
     pub(crate) waiters: HashMap<u64, Waiter>,
     /// Each lease's session and objects.
     pub(crate) leases: HashMap<u64, (u64, Vec<u32>)>,
-    /// Reads that somebody waits for, and reads along plans: (ticket, object), or (load, [`PACKAGE`]).
+    /// Reads that a reader waits for, and reads along plans: (ticket, object), or (load, [`SEVERAL`]).
     pub(crate) urgent: VecDeque<(u64, u32)>,
     pub(crate) ahead: VecDeque<(u64, u32)>,
-    /// Packages to be read, by ticket.
+    /// Reads that bring several samples, by ticket.
     pub(crate) loads: HashMap<u64, Load>,
     /// What packers read.
     pub(crate) background: VecDeque<crate::packer::Wanted>,
@@ -194,19 +206,19 @@ impl State {
         entry.checked_sub(1)
     }
 
-    /// Queues a read of a sample, whose bytes of before are let go of. `None` when the arena has no room.
-    pub(crate) fn read(
+    /// Makes an object for the read of a sample, which is to be queued; its bytes of before are let go of. `None` when
+    /// the arena has no room.
+    pub(crate) fn pend(
         &mut self,
         dataset: u32,
         id: Id,
         payer: Payer,
-        urgent: bool,
         spill: Option<u32>,
     ) -> Result<Option<u32>> {
         let Some(key) = self.create(dataset, id, spill)? else { return Ok(None) };
+        let waiters = Vec::new();
         self.pending
-            .insert(key, Pending { ticket: 0, payer, waiters: Vec::new(), urgent, load: None, cause: None });
-        self.enqueue(key, urgent);
+            .insert(key, Pending { ticket: 0, payer, waiters, urgent: false, load: None, cause: None });
         Ok(Some(key))
     }
 
@@ -230,7 +242,7 @@ impl State {
         };
         let Some(block) = block else { return Ok(None) };
         let jobs = || self.jobs.values().filter(|job| job.dataset == dataset);
-        let keepers = jobs().filter(|job| job.kept.contains(id)).count() as u16;
+        let keepers = jobs().filter(|job| job.run.cache().keeps(id)).count() as u16;
         let holds = jobs().map(|job| job.holds(id)).sum();
         if keepers > 0 {
             self.kept += room(block);
@@ -263,7 +275,7 @@ impl State {
         {
             match pending.load {
                 None => self.urgent.push_back((pending.ticket, object)),
-                Some(load) if self.loads.contains_key(&load) => self.urgent.push_back((load, PACKAGE)),
+                Some(load) if self.loads.contains_key(&load) => self.urgent.push_back((load, SEVERAL)),
                 Some(_) => {}
             }
         }

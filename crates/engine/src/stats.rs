@@ -127,7 +127,7 @@ impl Engine {
     pub fn residents(&self, job: &str) -> Result<Vec<Id>> {
         let state = self.shared.lock();
         let mut ids = Vec::new();
-        state.jobs[&state.job(job)?].policy.residents(&mut |id| ids.push(id));
+        state.jobs[&state.job(job)?].run.cache().policy().residents(&mut |id| ids.push(id));
         ids.sort_unstable();
         Ok(ids)
     }
@@ -147,17 +147,23 @@ impl Engine {
                 samples: book.catalog.len() as u64,
                 bytes: book.catalog.bytes(),
                 capacity: job.grant.granted,
-                resident_samples: job.residents,
-                resident_bytes: job.policy.used(),
-                regions: job.policy.regions(),
+                resident_samples: job.run.cache().residents(),
+                resident_bytes: job.run.cache().policy().used(),
+                regions: job.run.cache().policy().regions(),
                 notes: job.notes.clone(),
                 remarks: job.remarks().into_iter().map(|remark| remark.text).collect(),
                 packages: job.package_stats(),
-                epochs: job.counters.iter().map(|(&epoch, counters)| (epoch, counters.clone())).collect(),
+                epochs: job
+                    .run
+                    .tally()
+                    .epochs()
+                    .iter()
+                    .map(|(&epoch, counters)| (epoch, counters.clone()))
+                    .collect(),
                 spans: job.spans(),
                 total_span: job.total_span(),
-                unplanned: job.unplanned.clone(),
-                total: job.total(),
+                unplanned: job.run.tally().unplanned().clone(),
+                total: job.run.tally().total(),
             }
         })
         .collect()

@@ -3,15 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar};
 
-use hotset_core::schedule::State as Slot;
+use hotset_core::schedule::Stage;
 use hotset_core::{Error, Id};
 use hotset_store::LabelKind;
 
 /// Why a sample is served.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    /// A plan says so; how its slot stood before, and what it costs.
-    Planned { epoch: u64, slot: usize, before: Slot, was: Slot, generation: u64 },
+    /// A plan says so; how its slot stood before.
+    Planned { epoch: u64, slot: usize, before: Stage, generation: u64 },
     /// The dataset has no sampler and is kept as it is asked for; whether it was a hit.
     Kept { hit: bool },
     /// Beside the plan; whether it was a hit.

@@ -46,7 +46,7 @@ fn a_request_that_lost_its_epoch_takes_the_slots_of_the_one_begun() {
     let (beside, epochs) = served(&engine);
     assert_eq!((beside, &epochs[..2]), (3 + 20, &[100, 100][..]));
     let stats = engine.job_stats(Some("job")).remove(0);
-    let hits: Vec<u64> = stats.epochs.iter().take(2).map(|(_, counters)| counters.hit).collect();
+    let hits: Vec<u64> = stats.epochs.iter().take(2).map(|(_, counters)| counters.plan.hit).collect();
     assert_eq!(hits, [0, 20]);
     assert!(stats.remarks.iter().all(|remark| !remark.contains("past the Sampler")));
 }

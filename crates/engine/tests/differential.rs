@@ -1,29 +1,63 @@
-//! The live engine beside the simulator's run: the same plans, sizes, capacity and reports give the same hits,
-//! packed and single reads, to the sample, for every strategy and every policy.
+//! The live engine beside the simulator's run: the same plans, sizes, capacity and reports give the same counters of
+//! the plan, all of them, for every strategy and every policy: for any number of ranks and workers, read ahead or not, with
+//! packages and runs of shards, and with a kill in the middle.
 //!
-//! The reader asks for a batch and reports it before it asks for the next, and nothing is read ahead, so that
-//! also policies that take scores at once hear the same in the same order. Losses are a function of sample and
-//! epoch. Packages are waited for before the next epoch begins.
+//! Workers ask at once for a batch each, and then all of these are reported, so that also policies that take scores at
+//! once hear the same in the same order as long as nothing is read ahead. Losses are a function of sample and epoch.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::{Reader, dataset, engine, request, sharded};
-use hotset_core::counters::Counters;
+use hotset_core::counters::PlanCounters;
 use hotset_core::packages::Origin;
 use hotset_core::policy::Sizes;
 use hotset_core::run::{self, Inputs, Run};
-use hotset_core::sampling::Reevaluation;
+use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Id, Index, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Trained};
 use hotset_store::Opened;
 
 const SAMPLES: usize = 600;
 const EPOCHS: u64 = 5;
-const BATCH: usize = 32;
+const BATCH: usize = 16;
+/// The epoch in which a server is killed.
+const KILLED: u64 = 2;
+
+/// How a training is carried out.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    world: u32,
+    prefetch: bool,
+    /// Loader workers of each rank.
+    workers: usize,
+    kill: bool,
+}
+
+impl How {
+    const PLAIN: Self = Self { world: 1, prefetch: false, workers: 1, kill: false };
+
+    /// Positions of each rank that are asked for at once.
+    fn at_once(self, plan: &Plan) -> impl Iterator<Item = Range<usize>> {
+        let (all, some) = (plan.rank_len(), BATCH * self.workers);
+        (0..all).step_by(some).map(move |from| from..(from + some).min(all))
+    }
+}
+
+/// The batches of those positions, of every rank.
+fn batches(plan: &Plan, positions: Range<usize>) -> Vec<(u32, usize, Vec<Id>)> {
+    let batch = |rank: u32, from: usize| {
+        let ids = (from..(from + BATCH).min(positions.end)).map(|at| plan.ids()[plan.slot(rank, at)]);
+        (rank, from, ids.collect())
+    };
+    let from = positions.clone().step_by(BATCH);
+    from.flat_map(|from| (0..plan.world()).map(move |rank| (rank, from)))
+        .map(|(rank, from)| batch(rank, from))
+        .collect()
+}
 
 fn sizes() -> Vec<u64> {
     (0..SAMPLES as u64).map(|id| 60 + id * 7919 % 90).collect()
@@ -36,35 +70,10 @@ fn loss(id: Id, epoch: u64) -> f32 {
     (3.0 * (-(epoch as f64) * pace / 3.0).exp() + luck / 4.0) as f32
 }
 
-/// What both must agree on.
-struct Counted {
-    epoch: u64,
-    ids: Vec<Id>,
-    served: [u64; 3],
-    substituted: u64,
-    distinct: u64,
-    other: u64,
-}
+/// The plan of an epoch, and what is counted of it.
+type Counted = (Vec<Id>, PlanCounters);
 
-impl Counted {
-    /// Epoch; hit, packed, single; substituted, distinct, other reads.
-    fn counts(&self) -> (u64, [u64; 3], [u64; 3]) {
-        (self.epoch, self.served, [self.substituted, self.distinct, self.other])
-    }
-
-    fn new(epoch: u64, ids: Vec<Id>, counters: &Counters) -> Self {
-        Self {
-            epoch,
-            ids,
-            served: [counters.hit, counters.packed, counters.single],
-            substituted: counters.substituted,
-            distinct: counters.distinct,
-            other: counters.other_reads,
-        }
-    }
-}
-
-fn simulated(config: run::Config) -> Vec<Counted> {
+fn simulated(config: run::Config, how: How) -> Vec<Counted> {
     let mut run = Run::new(config).unwrap();
     let mut seen = Vec::new();
     for epoch in 0..EPOCHS {
@@ -82,16 +91,21 @@ fn simulated(config: run::Config) -> Vec<Counted> {
             rates: None,
         };
         let plan = run.begin(epoch, &inputs);
-        for (number, batch) in plan.ids().chunks(BATCH).enumerate() {
-            batch.iter().for_each(|&id| assert_eq!(run.decide().unwrap().id, id));
-            let from = number * BATCH;
-            let losses: Vec<f32> = (from..)
-                .zip(batch)
-                .map(|(slot, &id)| if plan.weight(slot) > 0.0 { loss(id, epoch) } else { f32::NAN })
-                .collect();
-            run.report(epoch, plan.rank_len(), from, batch, &losses);
+        for positions in how.at_once(&plan) {
+            for _ in 0..positions.len() * plan.world() as usize {
+                run.decide().unwrap();
+            }
+            for (rank, from, ids) in batches(&plan, positions) {
+                let at = from..from + ids.len();
+                let trained = |(at, &id): (usize, &Id)| {
+                    if plan.weight(plan.slot(rank, at)) > 0.0 { loss(id, epoch) } else { f32::NAN }
+                };
+                let losses: Vec<f32> = at.zip(&ids).map(trained).collect();
+                run.report(epoch, plan.rank_len(), from, &ids, &losses);
+            }
         }
-        seen.push(Counted::new(epoch, plan.ids().to_vec(), run.counters()));
+        assert!(run.decide().is_none());
+        seen.push((plan.ids().to_vec(), run.counters().plan.clone()));
     }
     seen
 }
@@ -101,53 +115,82 @@ fn accuracy(epoch: u64) -> f64 {
     [0.1, 0.5, 0.6, 0.6, 0.5][epoch as usize]
 }
 
-fn live(engine: &Engine, opened: &Opened, request: JobRequest) -> Vec<Counted> {
-    let mut reader = Reader::new(engine, opened);
-    let place = common::place(opened, &request);
-    engine.open_job(reader.session, request, place).unwrap();
-    let mut seen = Vec::new();
+/// What every rank does before it trains an epoch, at the same time.
+fn begin(engine: &Engine, opened: &Opened, epoch: u64, world: u32) -> Arc<Plan> {
+    std::thread::scope(|scope| {
+        let rank = |rank: u32| {
+            let ids = engine.reevaluation("job", epoch, (rank, world)).unwrap();
+            let mut reader = Reader::new(engine, opened);
+            for some in ids.chunks(BATCH) {
+                let index = |&id: &Id| Index { epoch: None, sample: id.into() }.into_raw();
+                reader.get_reevaluated(&some.iter().map(index).collect::<Vec<_>>(), epoch);
+                let losses: Vec<f32> = some.iter().map(|&id| loss(id, epoch)).collect();
+                engine.reevaluated("job", epoch, rank, (some, &losses), false).unwrap();
+            }
+            engine.reevaluated("job", epoch, rank, (&[], &[]), true).unwrap();
+            engine.begin_epoch("job", epoch, (rank, world), 0, false).unwrap()
+        };
+        let ranks: Vec<_> = (0..world).map(|number| scope.spawn(move || rank(number))).collect();
+        let plans: Vec<Arc<Plan>> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert!(plans.iter().all(|plan| plan == &plans[0]));
+        Arc::clone(&plans[0])
+    })
+}
+
+fn report(engine: &Engine, epoch: u64, (rank, from, ids): &(u32, usize, Vec<Id>)) {
+    let losses: Vec<f32> = ids.iter().map(|&id| loss(id, epoch)).collect();
+    let upto = (from + ids.len()) as u64;
+    engine.report("job", Trained { epoch, rank: *rank, upto, ids, losses: &losses }).unwrap();
+}
+
+fn live(opened: &Opened, request: &JobRequest, how: How) -> Vec<Counted> {
+    let (mut engine, world) = (engine(), how.world);
+    let place = common::place(opened, request);
+    engine.open_job(Reader::new(&engine, opened).session, request.clone(), place).unwrap();
+    let mut plans = Vec::new();
     for epoch in 0..EPOCHS {
-        engine.packed("job", Duration::from_secs(60)).unwrap();
-        let ids = engine.reevaluation("job", epoch, (0, 1)).unwrap();
-        for some in ids.chunks(BATCH) {
-            let indices: Vec<u64> =
-                some.iter().map(|&id| Index { epoch: None, sample: id.into() }.into_raw()).collect();
-            reader.get_reevaluated(&indices, epoch);
-            let losses: Vec<f32> = some.iter().map(|&id| loss(id, epoch)).collect();
-            engine.reevaluated("job", epoch, 0, (some, &losses), false).unwrap();
+        let plan = begin(&engine, opened, epoch, world);
+        let snapshot = engine.snapshot("job").unwrap().unwrap();
+        let mut log = Vec::new();
+        for (number, positions) in how.at_once(&plan).enumerate() {
+            if how.kill && epoch == KILLED && number == 2 {
+                engine = common::engine();
+                let (main, place) = (Reader::new(&engine, opened), common::place(opened, request));
+                engine.restore_job(main.session, request.clone(), place, &snapshot).unwrap();
+                log.iter().for_each(|one| report(&engine, epoch, one));
+                for rank in 0..world {
+                    engine.begin_epoch("job", epoch, (rank, world), 0, true).unwrap();
+                }
+            }
+            let some = batches(&plan, positions);
+            std::thread::scope(|scope| {
+                for (rank, _, ids) in &some {
+                    let mut reader = Reader::new(&engine, opened);
+                    scope.spawn(move || {
+                        let index = |&id: &Id| Index { epoch: Some(epoch), sample: id.into() }.into_raw();
+                        let held = reader.get_as(*rank, &ids.iter().map(index).collect::<Vec<_>>()).unwrap();
+                        reader.release(held);
+                    });
+                }
+            });
+            some.iter().for_each(|one| report(&engine, epoch, one));
+            log.extend(some);
         }
-        engine.reevaluated("job", epoch, 0, (&[], &[]), true).unwrap();
-        let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
-        for (number, batch) in plan.ids().chunks(BATCH).enumerate() {
-            let indices: Vec<u64> =
-                batch.iter().map(|&id| Index { epoch: Some(epoch), sample: id.into() }.into_raw()).collect();
-            let held = reader.get(&indices).unwrap();
-            reader.release(held);
-            let losses: Vec<f32> = batch.iter().map(|&id| loss(id, epoch)).collect();
-            let upto = (number * BATCH + batch.len()) as u64;
-            let trained = Trained { epoch, rank: 0, upto, ids: batch, losses: &losses };
-            engine.report("job", trained).unwrap();
+        for rank in 0..world {
+            engine.end_epoch("job", epoch, rank, Some(accuracy(epoch))).unwrap();
         }
-        engine.end_epoch("job", epoch, 0, Some(accuracy(epoch))).unwrap();
-        let stats = engine.job_stats(Some("job")).remove(0);
-        let counters = &stats.epochs.iter().find(|(of, _)| *of == epoch).unwrap().1;
-        assert_eq!(
-            stats.regions.iter().map(|region| region.capacity).sum::<u64>(),
-            if stats.policy == "oracle" { stats.regions[0].capacity } else { stats.capacity },
-        );
-        seen.push(Counted::new(epoch, plan.ids().to_vec(), counters));
+        plans.push(plan.ids().to_vec());
     }
-    let served: u64 = seen.iter().map(|counted| counted.ids.len() as u64).sum();
-    assert_eq!(
-        engine.job_stats(Some("job")).remove(0).total.served(),
-        served,
-        "nothing was served beside a plan"
-    );
-    seen
+    let stats = engine.job_stats(Some("job")).remove(0);
+    let total = &stats.total;
+    assert_eq!((total.clock.packages_lost, total.clock.failed, total.clock.abandoned), (0, 0, 0));
+    assert!(how.kill || total.clock.recovery_reads == 0, "{total:?}");
+    assert_eq!(stats.unplanned.served(), 0, "nothing was served beside a plan");
+    plans.into_iter().zip(stats.epochs.into_iter().map(|(_, counters)| counters.plan)).collect()
 }
 
 /// The configuration of the simulator's run for the engine's request.
-fn config(opened: &Opened, request: &JobRequest) -> run::Config {
+fn config(opened: &Opened, request: &JobRequest, world: u32) -> run::Config {
     let strategy = sampling::find(request.strategy.as_deref().unwrap()).unwrap();
     let policy = policy::find(request.policy.as_deref().unwrap_or(strategy.policy)).unwrap();
     let texts = |settings: &std::collections::BTreeMap<String, String>| -> Vec<(String, String)> {
@@ -165,7 +208,7 @@ fn config(opened: &Opened, request: &JobRequest) -> run::Config {
         capacity: request.cache.of(opened.catalog.bytes()),
         seed: request.seed,
         epochs: request.epochs,
-        world: 1,
+        world,
         pad: request.pad,
         packages: match &request.packages {
             Some(_) => Some(Origin::Made(request.package_bytes)),
@@ -176,46 +219,96 @@ fn config(opened: &Opened, request: &JobRequest) -> run::Config {
     }
 }
 
-fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)], cache: &str) {
-    compare(&dataset(&sizes()).0, strategy, policy, settings, cache, None);
+fn agree(strategy: &str, policy: &str, settings: &[(&str, &str)]) {
+    compare(&dataset(&sizes()).0, strategy, policy, settings, None, How::PLAIN);
 }
 
-/// Compares both; what was packed in all.
+/// Compares both; what was packed in all, and how many reads shared a request.
 fn compare(
     opened: &Opened,
     strategy: &str,
     policy: &str,
     settings: &[(&str, &str)],
-    cache: &str,
     packages: Option<&str>,
-) -> u64 {
-    let mut request = request(opened, cache, policy);
+    how: How,
+) -> (u64, u64) {
+    let mut request = request(opened, "20%", policy);
     request.packages = packages.map(str::to_owned);
     request.package_bytes = 1200;
     request.strategy = Some(strategy.into());
-    request.prefetch = false;
+    request.prefetch = how.prefetch;
     request.epochs = Some(EPOCHS);
     let own = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     request.strategy_settings = own.collect();
-    let expected = simulated(config(opened, &request));
-    let engine = engine();
-    let found = live(&engine, opened, request);
-    for (expected, found) in expected.iter().zip(&found) {
-        assert!(
-            expected.ids == found.ids,
-            "{strategy}+{policy} {settings:?}: another plan of {}",
-            found.epoch
-        );
-        assert_eq!(expected.counts(), found.counts(), "{strategy}+{policy} {settings:?}");
+    let expected = simulated(config(opened, &request, how.world), how);
+    let found = live(opened, &request, how);
+    for (epoch, (expected, found)) in expected.iter().zip(&found).enumerate() {
+        assert!(expected.0 == found.0, "{strategy}+{policy} {settings:?} {how:?}: another plan of {epoch}");
+        assert_eq!(expected.1, found.1, "{strategy}+{policy} {settings:?} {how:?}, epoch {epoch}");
     }
-    let job = engine.job_stats(Some("job")).remove(0);
-    assert_eq!((job.total.packages_lost, job.total.failed), (0, 0));
-    found.iter().map(|counted| counted.served[1]).sum()
+    let sum =
+        |count: fn(&PlanCounters) -> u64| found.iter().map(|(_, counters)| count(counters)).sum::<u64>();
+    let requests = sum(|plan| plan.storage_requests - plan.package_reads);
+    (sum(|plan| plan.packed), (sum(|plan| plan.single)).saturating_sub(requests))
+}
+
+/// Whether a policy hears of scores at once, so that what is read ahead must not be decided before.
+fn takes_scores(policy: &str) -> bool {
+    ["app", "pq", "pq_lfu"].contains(&policy)
+}
+
+/// The ways in which a pair is tried; `turn` says which of them are killed.
+fn ways(policy: &str, turn: usize) -> Vec<How> {
+    let takes_scores = takes_scores(policy);
+    let ranks = [1, 2, 3].into_iter().flat_map(|world| [(world, false), (world, true)]);
+    let ways = ranks.enumerate().map(|(number, (world, prefetch))| How {
+        world,
+        prefetch: prefetch && !takes_scores,
+        workers: if prefetch && !takes_scores { 3 } else { 1 },
+        // What such a policy had decided before it heard of a score is not written down.
+        kill: (number + turn).is_multiple_of(2) && (!takes_scores || world == 1),
+    });
+    ways.collect()
+}
+
+/// Calls `try_pair` with every strategy and every policy that a server runs; `belady` and `oracle` are bounds.
+fn every_pair(mut try_pair: impl FnMut(usize, &str, &str, &[(&str, &str)])) {
+    let mut turn = 0;
+    for policy in policy::REGISTRY.iter().filter(|policy| !policy.offline && policy.bounded) {
+        for strategy in sampling::REGISTRY {
+            // Left to itself it goes by how fast storage is.
+            let fixed: &[(&str, &str)] = if strategy.name == "carousel" { &[("fresh", "0.3")] } else { &[] };
+            try_pair(turn, strategy.name, policy.name, fixed);
+            turn += 1;
+        }
+    }
+}
+
+#[test]
+fn every_policy_counts_live_what_it_counts_in_the_simulator_under_every_strategy() {
+    let opened = dataset(&sizes()).0;
+    every_pair(|turn, strategy, policy, settings| {
+        for how in ways(policy, turn) {
+            let (_, together) = compare(&opened, strategy, policy, settings, None, how);
+            assert_eq!(together, 0, "files are read one by one");
+        }
+    });
+}
+
+#[test]
+fn neighbours_in_shards_are_the_same_requests() {
+    let opened = sharded(&sizes(), 70).0;
+    let mut shared = 0;
+    every_pair(|turn, strategy, policy, settings| {
+        let ways = ways(policy, turn);
+        shared += compare(&opened, strategy, policy, settings, None, ways[turn % ways.len()]).1;
+    });
+    assert!(shared > 1000, "{shared} reads came in the request of another");
 }
 
 #[test]
 fn what_comes_in_packages_is_the_same_too() {
-    for (strategy, policy, settings) in [
+    for (turn, (strategy, policy, settings)) in [
         ("iis", "icache", &[][..]),
         ("iis", "impact", &[]),
         ("cis", "icache", &[]),
@@ -223,35 +316,28 @@ fn what_comes_in_packages_is_the_same_too() {
         ("realtime", "icache", &[]),
         ("pads", "icache", &[]),
         ("iis", "lru", &[]),
-    ] {
-        let place = tempfile::tempdir().unwrap();
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let some = policy != "lru" && !["cis", "pads"].contains(&strategy);
         let (files, shards) = (dataset(&sizes()).0, sharded(&sizes(), 70).0);
-        for (opened, place) in [(&files, place.path().to_str()), (&shards, None)] {
-            let packed = compare(opened, strategy, policy, settings, "20%", place);
-            assert_eq!(packed > 100, some, "{strategy}+{policy} {place:?}: {packed}");
-        }
-    }
-}
-
-#[test]
-fn every_policy_counts_live_what_it_counts_in_the_simulator_under_every_strategy() {
-    // `belady` and `oracle` are bounds: one knows all plans, the other has what nobody has read yet.
-    for policy in policy::REGISTRY.iter().filter(|policy| !policy.offline && policy.bounded) {
-        for strategy in sampling::REGISTRY {
-            // Left to itself it goes by how fast storage is.
-            let fixed: &[(&str, &str)] = if strategy.name == "carousel" { &[("fresh", "0.3")] } else { &[] };
-            agree(strategy.name, policy.name, fixed, "20%");
+        for how in ways(policy, turn) {
+            let place = tempfile::tempdir().unwrap();
+            for (opened, place) in [(&files, place.path().to_str()), (&shards, None)] {
+                let (packed, _) = compare(opened, strategy, policy, settings, place, how);
+                assert_eq!(packed > 100, some, "{strategy}+{policy} {place:?} {how:?}: {packed}");
+            }
         }
     }
 }
 
 #[test]
 fn settings_reach_strategies() {
-    agree("hybrid", "impact", &[("warmup_max", "2")], "20%");
-    agree("carousel", "carousel", &[("fresh", "0.25")], "20%");
-    agree("carousel", "carousel", &[("fresh", "0.25"), ("ride", "hard")], "20%");
-    agree("pads", "app", &[("repeat", "3")], "20%");
-    agree("iis", "icache", &[("substitute", "h")], "20%");
-    agree("iis", "icache", &[("full_last", "0.5")], "20%");
+    agree("hybrid", "impact", &[("warmup_max", "2")]);
+    agree("carousel", "carousel", &[("fresh", "0.25")]);
+    agree("carousel", "carousel", &[("fresh", "0.25"), ("ride", "hard")]);
+    agree("pads", "app", &[("repeat", "3")]);
+    agree("iis", "icache", &[("substitute", "h")]);
+    agree("iis", "icache", &[("full_last", "0.5")]);
 }

@@ -86,7 +86,7 @@ fn a_run_resumed_in_the_middle_reads_ahead_again() {
             }
         }
     }
-    let late = second.job_stats(None)[0].epochs.iter().find(|(epoch, _)| *epoch == 1).unwrap().1.late;
+    let late = second.job_stats(None)[0].epochs.iter().find(|(epoch, _)| *epoch == 1).unwrap().1.clock.late;
     assert!(late < 1000, "{late} of 2000 servings were waited for: nothing is read ahead");
 }
 
@@ -118,7 +118,7 @@ fn a_job_restored_beside_another_takes_nothing_from_it() {
     other.release(held);
     let stats = second.job_stats(Some("other")).remove(0);
     let again = &stats.epochs.iter().find(|(epoch, _)| *epoch == 1).unwrap().1;
-    assert_eq!(again.hit, 1000, "what the other job keeps is still there");
+    assert_eq!(again.plan.hit, 1000, "what the other job keeps is still there");
     second.close_job(other.session, "other");
     assert_eq!(second.stats().occupied, 0);
 }

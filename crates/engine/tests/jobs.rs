@@ -35,7 +35,12 @@ fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
     engine.release(second.session, &[grant.lease]);
     assert_eq!(store.reads.load(Ordering::SeqCst), before, "what one job keeps, another needs not read");
     let counters = engine.job_stats(Some("other"))[0].epochs[0].1.clone();
-    assert_eq!(counters.hit, 1000, "{counters:?}");
+    assert_eq!(
+        (counters.plan.single, counters.clock.joined),
+        (1000, 1000),
+        "its plan reads them: {counters:?}"
+    );
+    assert_eq!((counters.storage_reads(), counters.storage_requests(), counters.storage_bytes()), (0, 0, 0));
     let held = first.get(&[5]).unwrap();
     first.release(held);
 }
@@ -101,8 +106,8 @@ fn a_loop_that_breaks_early_leaves_its_slots_and_the_next_epoch_is_whole() {
     reader.release(held);
     serve_epoch(&engine, &opened, 3, &second, 20);
     let stats = engine.job_stats(None).remove(0);
-    assert_eq!((stats.epochs[0].1.served(), stats.epochs[0].1.abandoned), (50, 350));
-    assert_eq!((stats.epochs[1].1.served(), stats.epochs[1].1.abandoned), (400, 0));
+    assert_eq!((stats.epochs[0].1.served(), stats.epochs[0].1.clock.abandoned), (50, 350));
+    assert_eq!((stats.epochs[1].1.served(), stats.epochs[1].1.clock.abandoned), (400, 0));
     assert_eq!(stats.unplanned.served(), 10);
 }
 
@@ -124,7 +129,7 @@ fn an_epoch_begun_over_serves_all_of_it_and_a_reader_that_joins_disturbs_nothing
         reader.release(held);
     }
     let counters = &engine.job_stats(None)[0].epochs[0].1;
-    assert_eq!((counters.served(), counters.distinct), (100, 100));
+    assert_eq!((counters.served(), counters.plan.distinct), (100, 100));
     assert_eq!(engine.job_stats(None)[0].unplanned.served(), 0);
 }
 
@@ -162,7 +167,7 @@ fn a_reader_that_finds_a_new_server_goes_on_in_the_middle_of_the_epoch() {
     let stats = engine.job_stats(None).remove(0);
     let counters = &stats.epochs[0].1;
     assert_eq!(counters.served(), 8000);
-    assert!(counters.abandoned > 7000, "{counters:?}");
+    assert!(counters.clock.abandoned > 7000, "{counters:?}");
     assert_eq!(stats.unplanned.served(), 0);
     assert!(store.reads.load(Ordering::SeqCst) < 16_000, "what was left behind is not read");
 }

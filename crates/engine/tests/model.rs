@@ -49,7 +49,7 @@ fn adds_up(engine: &Engine, leases: usize) {
     for job in engine.job_stats(None) {
         assert!(job.resident_bytes <= job.capacity, "{job:?}");
         for (_, counters) in &job.epochs {
-            assert!(counters.served() + counters.abandoned <= counters.planned, "{counters:?}");
+            assert!(counters.served() + counters.clock.abandoned <= counters.plan.planned, "{counters:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Reader, dataset, engine, request};
-use hotset_core::counters::Counters;
+use hotset_core::counters::{Counters, PlanCounters};
 use hotset_core::packages::Origin;
 use hotset_core::policy::{self, Sizes};
 use hotset_core::run::{self, Inputs, Run};
@@ -91,8 +91,12 @@ fn train(engine: &Engine, reader: &mut Reader<'_>, epoch: u64, prefetch: bool) -
     }
     let loads = plan.events().iter().filter(|(_, event)| matches!(event, Event::Load(_))).count() as u64;
     let counters = counters(engine, epoch);
-    assert_eq!(counters.hit + counters.packed + counters.single, plan.len() as u64, "{counters:?}");
-    assert_eq!((counters.abandoned, counters.failed), (0, 0));
+    assert_eq!(
+        counters.plan.hit + counters.plan.packed + counters.plan.single,
+        plan.len() as u64,
+        "{counters:?}"
+    );
+    assert_eq!((counters.clock.abandoned, counters.clock.failed), (0, 0));
     (loads, counters)
 }
 
@@ -204,8 +208,8 @@ fn spoil(harm: Harm, prefetch: bool) {
     let (mut packed, mut epoch) = (0, 0);
     while epoch < BEFORE {
         let (_, counters) = train(&engine, &mut reader, epoch, prefetch);
-        assert_eq!(counters.packages_lost, 0);
-        (packed, epoch) = (counters.packed, epoch + 1);
+        assert_eq!(counters.clock.packages_lost, 0);
+        (packed, epoch) = (counters.plan.packed, epoch + 1);
     }
     assert!(packed >= 100, "{packed} after {epoch} epochs");
 
@@ -217,29 +221,32 @@ fn spoil(harm: Harm, prefetch: bool) {
     let (loads, after) = train(&engine, &mut reader, epoch, prefetch);
     if prefetch {
         // Some of them were read ahead before they were spoilt.
-        assert!(after.packages_lost <= loads, "{harm:?}: {after:?}");
+        assert!(after.clock.packages_lost <= loads, "{harm:?}: {after:?}");
     } else {
         // A flipped sample is found when the policy takes it in.
-        let found = after.packages_lost == loads || (harm == Harm::FlippedSample && after.packages_lost > 5);
+        let found = after.clock.packages_lost == loads
+            || (harm == Harm::FlippedSample && after.clock.packages_lost > 5);
         assert!(found, "{harm:?}: {after:?}");
         // One flipped sample does not spoil its neighbours.
-        assert_eq!(after.packed > 0, harm == Harm::FlippedSample, "{harm:?}: {after:?}");
-        assert_eq!(after.package_reads > 0, after.package_bytes > 0);
+        let brought = after.plan.packed - after.clock.recovery_reads;
+        assert_eq!(brought > 0, harm == Harm::FlippedSample, "{harm:?}: {after:?}");
+        assert_eq!(after.plan.package_reads > 0, after.plan.package_bytes > 0);
     }
     let mut last = Counters::default();
     // A twentieth of the dataset is packed in an epoch, and what lies in no package comes before worn packages.
     let (least, until) = (packed / 4, epoch + 30);
-    let known = |last: &Counters| last.packages_lost == 0 || harm == Harm::FlippedSample;
-    let enough =
-        |last: &Counters| last.packed > least && known(last) && stats(&engine).total.packages_lost > 5;
+    let known = |last: &Counters| last.clock.packages_lost == 0 || harm == Harm::FlippedSample;
+    let enough = |last: &Counters| {
+        last.plan.packed > least && known(last) && stats(&engine).total.clock.packages_lost > 5
+    };
     let gone = || prefetch || harm.stays() || spoilt.iter().all(|(_, path)| !path.exists());
     while epoch + 1 < until && !(enough(&last) && gone()) {
         epoch += 1;
         last = train(&engine, &mut reader, epoch, prefetch).1;
     }
     let stats = stats(&engine);
-    assert!(stats.total.packages_lost > 5, "{harm:?}");
-    assert!(last.packed > least, "{harm:?}: {} of {packed} again", last.packed);
+    assert!(stats.total.clock.packages_lost > 5, "{harm:?}");
+    assert!(last.plan.packed > least, "{harm:?}: {} of {packed} again", last.plan.packed);
     assert!(known(&last), "{harm:?}: all that were spoilt are known by now");
     assert_eq!(stats.remarks, Vec::<String>::new());
 
@@ -309,9 +316,9 @@ fn a_kill_amid_packing_leaves_what_is_whole_to_the_next_server_which_cleans_the_
         serve_one(&second, &mut reader, &plan, number);
     }
     let (_, counters) = train(&second, &mut reader, 2, false);
-    assert!(counters.packed > 100 && counters.packages_lost == 0, "{counters:?}");
+    assert!(counters.plan.packed > 100 && counters.clock.packages_lost == 0, "{counters:?}");
     for epoch in 3..6 {
-        assert_eq!(train(&second, &mut reader, epoch, false).1.packages_lost, 0);
+        assert_eq!(train(&second, &mut reader, epoch, false).1.clock.packages_lost, 0);
     }
     for ((_, path), time) in whole.iter().zip(times) {
         assert!(!path.exists() || written(path) == time, "a package that was whole is not written again");
@@ -335,7 +342,7 @@ fn a_place_that_is_no_place_is_said_once_and_every_sample_is_read_alone() {
     assert!(why.contains(place.path().to_str().unwrap()), "it names the place: {why}");
     for epoch in 0..4 {
         let (loads, counters) = train(&engine, &mut reader, epoch, true);
-        assert_eq!((loads, counters.packed, counters.packages_lost), (0, 0, 0));
+        assert_eq!((loads, counters.plan.packed, counters.clock.packages_lost), (0, 0, 0));
     }
     assert_eq!(stats(&engine).remarks, grant.remarks);
     assert_eq!(stats(&engine).packages, None);
@@ -368,8 +375,8 @@ fn a_place_that_takes_no_more_is_said_once_and_what_lies_there_is_used_while_it_
     }
     for epoch in BEFORE..BEFORE + 6 {
         let (_, counters) = train(&engine, &mut reader, epoch, false);
-        assert!(counters.packed > 100 && counters.packages_lost == 0, "{counters:?}");
-        assert!(epoch == BEFORE || counters.pack_bytes_written == 0, "nothing is packed any more");
+        assert!(counters.plan.packed > 100 && counters.clock.packages_lost == 0, "{counters:?}");
+        assert!(epoch == BEFORE || counters.plan.pack_bytes_written == 0, "nothing is packed any more");
     }
     let remarks = stats(&engine).remarks;
     assert!(remarks.len() == 1 && remarks[0].contains(place.path().to_str().unwrap()), "{remarks:?}");
@@ -385,24 +392,26 @@ fn a_place_that_is_taken_away_under_a_training_costs_it_the_packages_alone() {
     fs::remove_dir_all(&shelf).unwrap();
     fs::write(&shelf, b"in its place").unwrap();
     let (loads, after) = train(&engine, &mut reader, BEFORE, false);
-    assert_eq!((after.packed, after.packages_lost), (0, loads), "{after:?}");
+    assert_eq!(after.clock.packages_lost, loads, "{after:?}");
+    assert_eq!(after.clock.recovery_reads, after.plan.packed, "each was read alone: {after:?}");
     for epoch in BEFORE + 1..BEFORE + 6 {
         let (_, counters) = train(&engine, &mut reader, epoch, false);
-        assert_eq!((counters.packed, counters.pack_bytes_written), (0, 0), "{counters:?}");
+        // Plans go on with those that were not found gone yet, and nothing comes of them.
+        assert!(counters.clock.recovery_reads >= counters.plan.packed, "{counters:?}");
+        assert_eq!(counters.plan.pack_bytes_written, 0, "{counters:?}");
     }
     let remarks = stats(&engine).remarks;
     assert!(remarks.len() == 1 && remarks[0].contains(place.path().to_str().unwrap()), "{remarks:?}");
     assert_eq!(fs::read(&shelf).unwrap(), b"in its place");
 }
 
-/// What was counted of each epoch, but for how long readers waited.
-fn counted(engine: &Engine) -> Vec<Counters> {
-    let still = |counters: Counters| Counters { late: 0, waits: Vec::new(), ..counters };
-    stats(engine).epochs.into_iter().map(|(_, counters)| still(counters)).collect()
+/// What was counted of each epoch's plan.
+fn counted(engine: &Engine) -> Vec<PlanCounters> {
+    stats(engine).epochs.into_iter().map(|(_, counters)| counters.plan).collect()
 }
 
 /// The same training in the simulator.
-fn simulated(opened: &Opened, request: &JobRequest, epochs: u64) -> Vec<Counters> {
+fn simulated(opened: &Opened, request: &JobRequest, epochs: u64) -> Vec<PlanCounters> {
     let strategy = sampling::find(request.strategy.as_deref().unwrap()).unwrap();
     let policy = policy::find(request.policy.as_deref().unwrap()).unwrap();
     let mut run = Run::new(run::Config {
@@ -430,7 +439,7 @@ fn simulated(opened: &Opened, request: &JobRequest, epochs: u64) -> Vec<Counters
                 let losses: Vec<f32> = batch.iter().map(|&id| loss(id, epoch)).collect();
                 run.report(epoch, plan.rank_len(), number * BATCH, batch, &losses);
             }
-            run.counters().clone()
+            run.counters().plan.clone()
         })
         .collect()
 }
@@ -455,7 +464,7 @@ fn train_at_once(engine: &Engine, readers: &mut [Reader<'_>], epochs: u64) {
 #[test]
 fn with_packages_a_server_counts_what_the_simulator_does_run_after_run_read_ahead_or_not() {
     const EPOCHS: u64 = 8;
-    let mut expected: Option<Vec<Counters>> = None;
+    let mut expected: Option<Vec<PlanCounters>> = None;
     for (run, prefetch) in [(1, true), (2, true), (3, true), (4, false)] {
         let place = tempfile::tempdir().unwrap();
         let (opened, store) = dataset(&sizes());
@@ -525,7 +534,7 @@ fn a_plan_waits_for_a_package_that_is_written_late_and_is_not_another() {
                     while stats(&engine)
                         .epochs
                         .iter()
-                        .all(|(of, counters)| *of < 2 || counters.package_reads == 0)
+                        .all(|(of, counters)| *of < 2 || counters.plan.package_reads == 0)
                     {
                         std::thread::yield_now();
                     }
@@ -568,11 +577,14 @@ fn a_package_that_is_not_written_in_time_is_overdue_and_its_samples_are_read_alo
         .unwrap();
     let late = counters(&engine, 2);
     // What the packer holds meanwhile is at hand.
-    assert!(late.overdue > 5 && late.overdue <= late.package_reads, "{late:?}");
+    assert!(late.clock.overdue > 5 && late.clock.overdue <= late.plan.package_reads, "{late:?}");
     engine.packed("job", WAIT).unwrap();
     epoch(3);
     let after = counters(&engine, 3);
-    assert!(after.packed > 100 && after.overdue == 0 && after.packages_lost == 0, "{after:?}");
+    assert!(
+        after.plan.packed > 100 && after.clock.overdue == 0 && after.clock.packages_lost == 0,
+        "{after:?}"
+    );
 }
 
 #[test]

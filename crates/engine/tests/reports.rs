@@ -91,7 +91,12 @@ fn losses_that_are_no_losses_are_refused_counted_and_never_planned_from() {
                 assert!(refused == expected || together && refused >= expected, "{}: {refused}", entry.name);
                 assert_eq!(taken + refused, all, "{}", entry.name);
                 let counted = counters(&engine, epoch);
-                assert_eq!((counted.reported, counted.rejected_scores), (taken, refused), "{}", entry.name);
+                assert_eq!(
+                    (counted.clock.reported, counted.clock.rejected_scores),
+                    (taken, refused),
+                    "{}",
+                    entry.name
+                );
             }
             let scores = engine.scores("job").unwrap();
             let known = scores.iter().filter(|score| !score.is_nan());
@@ -115,13 +120,13 @@ fn a_rank_that_stops_reporting_and_never_comes_back_is_waited_for_but_not_for_ev
         }
         let plan = engine.begin_epoch("job", 0, (0, 2), 0, false).unwrap();
         train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32);
-        assert_eq!(counters(&engine, 1).overdue, 0, "{strategy}");
+        assert_eq!(counters(&engine, 1).clock.overdue, 0, "{strategy}");
 
         let next = within(strategy, || {
             reevaluate(&engine, 1, (0, 2), 1.0);
             engine.begin_epoch("job", 1, (0, 2), 0, false).unwrap()
         });
-        assert_eq!(counters(&engine, 1).overdue, 1, "{strategy}");
+        assert_eq!(counters(&engine, 1).clock.overdue, 1, "{strategy}");
         train(&engine, &mut reader, &next, 0, |slot| 1.0 + slot as f32);
 
         // Should it come after all, its part of the plan lies there, as long as the others'.
@@ -204,7 +209,7 @@ fn a_rank_that_has_not_begun_is_waited_for_and_once_it_is_overdue_no_longer() {
         train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32);
     }
     let overdue = |epochs: std::ops::Range<u64>| -> Vec<u64> {
-        epochs.map(|epoch| counters(&engine, epoch).overdue).collect()
+        epochs.map(|epoch| counters(&engine, epoch).clock.overdue).collect()
     };
     assert_eq!(overdue(0..3), [0, 1, 0], "the first plan is made without losses");
     // It comes after all, and is waited for again.
@@ -243,7 +248,7 @@ fn a_rank_that_ends_in_the_middle_of_its_reevaluation_is_not_waited_for_for_ever
     });
     assert!(lengths.iter().all(|length| *length > 0), "{lengths:?}");
     let plan = within("hybrid", || engine.begin_epoch("job", 1, (0, 2), 0, false).unwrap());
-    assert_eq!(counters(&engine, 1).overdue, 1);
+    assert_eq!(counters(&engine, 1).clock.overdue, 1);
     train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32);
 }
 
@@ -363,7 +368,7 @@ fn a_trainer_that_never_reevaluates_is_told_so_once_and_goes_on_as_iis_with_icac
                 let hard = |position: usize| (plan.ids()[position] * 31 % 97) as f32 + epoch as f32 / 10.0;
                 train(&engine, &mut reader, &plan, 0, hard);
                 let counters = counters(&engine, epoch);
-                (counters.planned, counters.hit, counters.single, counters.storage_reads)
+                (counters.plan.planned, counters.plan.hit, counters.plan.single, counters.plan.storage_reads)
             })
             .collect();
         let noted = engine.job_stats(Some("job")).remove(0).remarks;

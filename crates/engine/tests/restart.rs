@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Reader, config, dataset, engine, request, sharded};
+use hotset_core::counters::PlanCounters;
 use hotset_core::{Id, Index, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Snapshot, Trained};
 use hotset_store::Opened;
@@ -21,12 +22,8 @@ const BATCH: usize = 32;
 struct Epoch {
     /// A hash of the ids it served, in their order.
     plan: u64,
-    /// Servings that needed no read of their own; what a restart made a read all the same is among them.
-    cheap: u64,
-    /// Servings with a read of their own.
-    single: u64,
-    distinct: u64,
-    substituted: u64,
+    /// All that was counted of its plan.
+    counted: PlanCounters,
     /// Who is kept at its end. Empty while the next epoch may be decided already, as fast as its plan is made.
     residents: Vec<Id>,
 }
@@ -116,22 +113,8 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
         log.clear();
         let mut reader = Reader::new(&engine, opened);
         let mut ahead = VecDeque::new();
-        let mut of =
-            Epoch { plan: 0, cheap: 0, single: 0, distinct: 0, substituted: 0, residents: Vec::new() };
-        let mut count = |engine: &Engine| {
-            let stats = engine.job_stats(None).remove(0);
-            if let Some((_, counters)) = stats.epochs.iter().find(|(of, _)| *of == epoch) {
-                of.cheap += counters.hit + counters.packed + counters.refill;
-                of.single += counters.single - counters.refill;
-                of.distinct += counters.distinct;
-                of.substituted += counters.substituted;
-                assert_eq!((counters.abandoned, counters.packages_lost), (0, 0), "{counters:?}");
-            }
-            assert_eq!(stats.unplanned.served(), 0);
-        };
         for (at, batch) in plan.ids().chunks(BATCH).enumerate() {
             if losses.contains(&number) {
-                count(&engine);
                 drop(reader);
                 engine = start(opened, case, place, snapshot.as_ref().map(|snapshot| (snapshot, &log)));
                 engine.begin_epoch("job", epoch, (0, 1), 0, true).unwrap();
@@ -149,15 +132,25 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
             }
         }
         ahead.iter().for_each(|one| report(&engine, one));
-        count(&engine);
         let accuracy = [0.1, 0.5, 0.6, 0.6, 0.5][epoch as usize];
         engine.end_epoch("job", epoch, 0, Some(accuracy)).unwrap();
         let hash = |hash: u64, &id: &Id| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(id);
-        of.plan = plan.ids().iter().fold(0, hash);
-        if !case.prefetch || epoch + 1 == EPOCHS {
-            of.residents = engine.residents("job").unwrap();
-        }
-        run.push(of);
+        let alone = !case.prefetch || epoch + 1 == EPOCHS;
+        run.push(Epoch {
+            plan: plan.ids().iter().fold(0, hash),
+            counted: PlanCounters::default(),
+            residents: if alone { engine.residents("job").unwrap() } else { Vec::new() },
+        });
+    }
+    // What was served before a kill and not reported counts when its epoch is left.
+    between(&engine, EPOCHS);
+    engine.begin_epoch("job", EPOCHS, (0, 1), 0, false).unwrap();
+    let stats = engine.job_stats(None).remove(0);
+    assert_eq!(stats.unplanned.served(), 0);
+    for (epoch, counters) in stats.epochs.into_iter().take(EPOCHS as usize) {
+        assert_eq!((counters.clock.abandoned, counters.clock.packages_lost), (0, 0), "{epoch}: {counters:?}");
+        assert_eq!(counters.served(), counters.plan.planned, "{epoch}: {counters:?}");
+        run[epoch as usize].counted = counters.plan;
     }
     run
 }
@@ -297,7 +290,7 @@ fn a_plan_that_goes_on_with_other_packages_reads_none_of_them() {
         let found = engine.job_stats(None).remove(0).epochs.into_iter().find(|(of, _)| *of == epoch);
         found.unwrap().1
     };
-    assert!(serve(&first, &mut reader, 0).package_reads > 0);
+    assert!(serve(&first, &mut reader, 0).plan.package_reads > 0);
     between(&first, 1);
     first.begin_epoch("job", 1, (0, 1), 0, false).unwrap();
     let mut snapshot = first.snapshot("job").unwrap().unwrap();
@@ -309,8 +302,8 @@ fn a_plan_that_goes_on_with_other_packages_reads_none_of_them() {
     let place = common::place(&opened, &asked);
     second.restore_job(reader.session, asked, place, &snapshot).unwrap();
     let old = serve(&second, &mut reader, 1);
-    assert_eq!((old.package_reads, old.packed), (0, 0), "numbers of its packages mean others now");
-    assert!(serve(&second, &mut reader, 2).package_reads > 0);
+    assert_eq!((old.plan.package_reads, old.plan.packed), (0, 0), "numbers of its packages mean others now");
+    assert!(serve(&second, &mut reader, 2).plan.package_reads > 0);
 }
 
 #[test]

@@ -71,13 +71,16 @@ fn one_request(prefetch: bool) {
         assert!(errors.is_empty(), "{errors:?}");
         let requests = std::mem::replace(&mut before, reads(&store));
         // Read ahead, some of them are the next epoch's.
-        assert!(prefetch || counters.storage_requests == before - requests, "{counters:?}");
-        assert!(counters.package_reads > 0 && counters.packed > 300, "{counters:?}");
-        assert!(counters.package_reads * 10 < counters.packed, "{counters:?}");
-        assert_eq!((counters.pack_reads, counters.pack_bytes_written, counters.packages_lost), (0, 0, 0));
+        assert!(prefetch || counters.plan.storage_requests == before - requests, "{counters:?}");
+        assert!(counters.plan.package_reads > 0 && counters.plan.packed > 300, "{counters:?}");
+        assert!(counters.plan.package_reads * 10 < counters.plan.packed, "{counters:?}");
+        assert_eq!(
+            (counters.plan.pack_reads, counters.plan.pack_bytes_written, counters.clock.packages_lost),
+            (0, 0, 0)
+        );
         // What lies between samples is read too.
-        assert!(counters.storage_bytes > counters.package_bytes, "{counters:?}");
-        assert!(counters.storage_bytes < counters.storage_reads * (150 + BETWEEN), "{counters:?}");
+        assert!(counters.plan.storage_bytes > counters.plan.package_bytes, "{counters:?}");
+        assert!(counters.plan.storage_bytes < counters.plan.storage_reads * (150 + BETWEEN), "{counters:?}");
     }
     let stats = engine.job_stats(Some("job")).remove(0);
     let packages = stats.packages.unwrap();
@@ -105,7 +108,7 @@ fn a_shard_that_is_gone_is_told_of_by_sample_and_its_runs_are_used_when_it_is_ba
         assert_eq!(sample / EACH, 2, "{error}");
         assert_eq!(error.key.as_deref(), Some(format!("shard-2/{sample}").as_str()));
     }
-    assert!(counters.failed > 0 && counters.packages_lost == 0, "{counters:?}");
+    assert!(counters.clock.failed > 0 && counters.clock.packages_lost == 0, "{counters:?}");
     // A batch fails with the first of its samples, while others of it are still being read.
     while engine.stats().reads_in_flight > 0 {
         std::thread::yield_now();
@@ -113,7 +116,7 @@ fn a_shard_that_is_gone_is_told_of_by_sample_and_its_runs_are_used_when_it_is_ba
     store.broken.lock().unwrap().clear();
     let (after, errors) = train(&engine, &mut reader, 2);
     assert!(errors.is_empty(), "{errors:?}");
-    assert!(after.single < whole.packed / 4, "{after:?}");
+    assert!(after.plan.single < whole.plan.packed / 4, "{after:?}");
     assert_eq!(engine.job_stats(None).remove(0).packages.unwrap().samples, 1_000);
 }
 
@@ -129,7 +132,7 @@ fn runs_that_a_cache_has_no_room_for_are_off_and_said_so_where_they_would_be_of_
         assert_eq!(grant.remarks.len(), remarks, "{:?}", grant.remarks);
         assert!(grant.remarks.iter().all(|remark| remark.contains("raise `cache`, or lower `package_size`")));
         let (counters, _) = train(&engine, &mut reader, 0);
-        assert_eq!(counters.packed > 0, policy == "icache" && remarks == 0, "{counters:?}");
+        assert_eq!(counters.plan.packed > 0, policy == "icache" && remarks == 0, "{counters:?}");
     }
 }
 
@@ -146,8 +149,8 @@ fn neighbours_are_counted_as_they_are_read_and_fail_each_alone() {
     let held = reader.get(&some(100)).unwrap();
     reader.release(held);
     let counted = engine.job_stats(None).remove(0).unplanned;
-    assert_eq!((counted.storage_requests, counted.storage_reads, reads(&store)), (1, 50, 1));
-    assert_eq!(counted.storage_bytes, opened.catalog.extent(100, 149), "with what lies between them");
+    assert_eq!((counted.plan.storage_requests, counted.plan.storage_reads, reads(&store)), (1, 50, 1));
+    assert_eq!(counted.plan.storage_bytes, opened.catalog.extent(100, 149), "with what lies between them");
 
     store.broken.lock().unwrap().push("shard-1".into());
     let error = reader.get(&some(220)).err().unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch, within};
 use hotset_core::{Index, Kind};
+use hotset_engine::JobRequest;
 
 fn epochs(policy: &str, prefetch: bool, readers: usize) -> Vec<(u64, u64, u64)> {
     let (opened, store) = dataset(&[1000; 3000]);
@@ -27,12 +28,18 @@ fn epochs(policy: &str, prefetch: bool, readers: usize) -> Vec<(u64, u64, u64)> 
         .filter(|(epoch, _)| *epoch < 6)
         .map(|(_, counters)| {
             assert_eq!(counters.served(), 3000);
-            assert_eq!((counters.distinct, counters.abandoned, counters.spilled), (3000, 0, 0));
-            (counters.hit, counters.single, counters.storage_reads)
+            assert_eq!(
+                (counters.plan.distinct, counters.clock.abandoned, counters.clock.spilled),
+                (3000, 0, 0)
+            );
+            (counters.plan.hit, counters.plan.single, counters.plan.storage_reads)
         })
         .collect();
-    let reads: u64 = counted.iter().map(|&(_, _, reads)| reads).sum();
-    assert!(store.reads.load(Ordering::SeqCst) >= reads);
+    let reads: u64 = stats.epochs[..6].iter().map(|(_, counters)| counters.storage_reads()).sum();
+    assert!(
+        store.reads.load(Ordering::SeqCst) >= reads,
+        "storage saw what is counted, and what is read ahead"
+    );
     for &(_, single, reads) in &counted {
         assert_eq!(single, reads, "every read of an epoch is one of its servings");
     }
@@ -119,8 +126,9 @@ fn an_evaluation_pass_changes_nothing_in_the_plan() {
         }
         let stats = engine.job_stats(None).remove(0);
         assert_eq!(stats.unplanned.served(), if evaluate { 1500 } else { 0 });
-        let counted =
-            |(epoch, c): &(u64, hotset_core::counters::Counters)| (*epoch, c.hit, c.single, c.distinct);
+        let counted = |(epoch, c): &(u64, hotset_core::counters::Counters)| {
+            (*epoch, c.plan.hit, c.plan.single, c.plan.distinct)
+        };
         stats.epochs.iter().filter(|(epoch, _)| *epoch < 3).map(counted).collect::<Vec<_>>()
     };
     assert_eq!(run(true), run(false));
@@ -161,14 +169,15 @@ fn a_vanished_sample_is_an_error_that_names_it_and_others_go_on() {
     store.vanished.lock().unwrap().push(42);
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
-    engine.open_job(reader.session, request(&opened, "50%", "lru"), None).unwrap();
+    let asked = JobRequest { epochs: Some(1), ..request(&opened, "50%", "lru") };
+    engine.open_job(reader.session, asked, None).unwrap();
     let indices = epoch_indices(&engine, 0);
-    let mut failed = 0;
+    let mut failed = Vec::new();
     for batch in indices.chunks(10) {
         match reader.get(batch) {
             Ok(held) => reader.release(held),
             Err(error) => {
-                failed += 1;
+                failed.push(batch);
                 assert_eq!(
                     (error.kind, error.sample, error.key.as_deref()),
                     (Kind::Changed, Some(42), Some("samples/42"))
@@ -176,10 +185,9 @@ fn a_vanished_sample_is_an_error_that_names_it_and_others_go_on() {
             }
         }
     }
-    assert_eq!(failed, 1);
+    assert_eq!(failed.len(), 1);
     store.vanished.lock().unwrap().clear();
-    let again = Index { epoch: Some(0), sample: 42 }.into_raw();
-    let held = reader.get(&[again]).expect("its slot was given back, and is served when it can be");
+    let held = reader.get(failed[0]).expect("its slots were given back, and are served when they can be");
     reader.release(held);
     assert_eq!(engine.stats().passing, 0, "nothing of the failed read is left");
 }
@@ -235,7 +243,11 @@ fn a_client_that_dies_while_it_waits_holds_nothing() {
         reader.release(held);
     }
     let counters = &engine.job_stats(None)[0].epochs[0].1;
-    assert_eq!((counters.served(), counters.storage_reads), (100, 100), "slots given back are served once");
+    assert_eq!(
+        (counters.served(), counters.plan.storage_reads),
+        (100, 100),
+        "slots given back are served once"
+    );
 }
 
 #[test]
@@ -258,7 +270,7 @@ fn a_batch_larger_than_the_arena_is_answered_from_memory_of_its_own() {
     let held = reader.get(&indices[150..]).unwrap();
     reader.release(held);
     let counters = &engine.job_stats(None)[0].epochs[0].1;
-    assert_eq!((counters.spilled, counters.served()), (2, 300));
+    assert_eq!((counters.clock.spilled, counters.served()), (2, 300));
     assert!(engine.stats().arena <= (1 << 20) + (64 << 20), "what was spilled is gone");
 }
 

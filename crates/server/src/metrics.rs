@@ -172,12 +172,21 @@ static METRICS: &[Metric] = &[
     job("hotset_overdue_total", Counter, "plans made without waiting longer for a rank", |j| {
         total(j, |e| e.overdue)
     }),
+    job("hotset_recovery_reads_total", Counter, "samples fetched that no plan asked for", |j| {
+        total(j, |e| e.recovery_reads)
+    }),
     job(
-        "hotset_refill_total",
+        "hotset_recovery_requests_total",
         Counter,
-        "servings of kept samples whose bytes were not there, after a restart for example",
-        |j| total(j, |e| e.refill),
+        "requests that no plan asked for, repeated ones included",
+        |j| total(j, |e| e.recovery_requests),
     ),
+    job("hotset_recovery_bytes_total", Counter, "bytes fetched that no plan asked for", |j| {
+        total(j, |e| e.recovery_bytes)
+    }),
+    job("hotset_joined_total", Counter, "samples that a plan asked for and another job had", |j| {
+        total(j, |e| e.joined)
+    }),
     job("hotset_abandoned_total", Counter, "slots that no reader asked for", |j| total(j, |e| e.abandoned)),
     job("hotset_spilled_total", Counter, "batches answered from memory of their own", |j| {
         total(j, |e| e.spilled)

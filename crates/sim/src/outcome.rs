@@ -80,14 +80,14 @@ impl Mean {
         let samples = outcome.samples.max(1) as f64;
         let each = epochs.iter().map(|Epoch { counters, time }| Self {
             served: counters.served() as f64,
-            hit: counters.hit as f64,
-            packed: counters.packed as f64,
-            single: counters.single as f64,
-            substituted: counters.substituted as f64,
-            coverage: counters.distinct as f64 / samples,
-            storage_reads: counters.storage_reads as f64,
-            storage_requests: counters.storage_requests as f64,
-            storage_bytes: counters.storage_bytes as f64,
+            hit: counters.plan.hit as f64,
+            packed: counters.plan.packed as f64,
+            single: counters.plan.single as f64,
+            substituted: counters.plan.substituted as f64,
+            coverage: counters.plan.distinct as f64 / samples,
+            storage_reads: counters.plan.storage_reads as f64,
+            storage_requests: counters.plan.storage_requests as f64,
+            storage_bytes: counters.plan.storage_bytes as f64,
             package_waste: counters.package_waste(),
             seconds: time.seconds,
             wait: time.wait,
@@ -201,15 +201,20 @@ pub fn rows(outcomes: &[Outcome], first: usize) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
+    use hotset_core::counters::PlanCounters;
+
     use super::*;
 
     fn outcome(seed: u64, hits: &[u64]) -> Outcome {
         let epoch = |&hit: &u64| Epoch {
             counters: Counters {
-                hit,
-                packed: 10,
-                single: 90 - hit,
-                storage_reads: 90 - hit,
+                plan: PlanCounters {
+                    hit,
+                    packed: 10,
+                    single: 90 - hit,
+                    storage_reads: 90 - hit,
+                    ..PlanCounters::default()
+                },
                 ..Counters::default()
             },
             time: EpochTime { seconds: 2.0, ..EpochTime::default() },

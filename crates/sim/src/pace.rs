@@ -24,12 +24,12 @@ impl Pace {
         let written = packing.packages.len() as u64;
         Self {
             other: (
-                counters.other_reads,
-                mean(counters.storage_bytes - counters.pack_bytes_read, counters.other_reads),
+                counters.plan.other_reads,
+                mean(counters.plan.storage_bytes - counters.plan.pack_bytes_read, counters.plan.other_reads),
             ),
             work: [
-                (read, mean(counters.pack_bytes_read, read)),
-                (written, mean(counters.pack_bytes_written, written)),
+                (read, mean(counters.plan.pack_bytes_read, read)),
+                (written, mean(counters.plan.pack_bytes_written, written)),
             ],
             slots: slots as u64,
             done: 0,
@@ -54,17 +54,20 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use hotset_core::counters::PlanCounters;
+
     use super::*;
 
     #[test]
     fn the_packers_requests_are_spread_over_the_epoch_and_none_is_left() {
-        let counters = Counters {
+        let plan = PlanCounters {
             other_reads: 3,
             storage_bytes: 3 * 50 + 40 * 100,
             pack_bytes_read: 4000,
             pack_bytes_written: 8000,
-            ..Counters::default()
+            ..PlanCounters::default()
         };
+        let counters = Counters { plan, ..Counters::default() };
         let packing = Packing {
             packages: vec![(0, Vec::new()), (1, Vec::new())],
             whole: vec![(7, vec![1, 2])],

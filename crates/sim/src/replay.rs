@@ -50,7 +50,7 @@ pub fn run(world: &World, job: &Job) -> Result<Outcome> {
         let epochs = replay.epochs(|_| Ok(()))?;
         (epochs, replay.notes(job))
     };
-    if epochs.iter().any(|epoch| epoch.counters.planned == 0) {
+    if epochs.iter().any(|epoch| epoch.counters.plan.planned == 0) {
         notes.push(format!("some epochs serve nothing: `ranks` is {} for few samples", world.compute.ranks));
     }
     Ok(Outcome {
@@ -217,9 +217,9 @@ impl<'a> Replay<'a> {
         }
         let time = self.timeline.end_epoch();
         let mut counters = self.run.counters().clone();
-        (counters.late, counters.waits) = (time.late, time.waits.clone());
+        (counters.clock.late, counters.waits) = (time.late, time.waits.clone());
         // What is not a number in a trace was not trained, and what has weight 0 is not: neither was reported.
-        counters.rejected_scores = 0;
+        counters.clock.rejected_scores = 0;
         Epoch { counters, time }
     }
 

@@ -39,7 +39,7 @@ fn all(world: &World, cache: &str) -> Vec<Outcome> {
         for epoch in &outcome.epochs {
             assert_eq!(
                 epoch.counters.served(),
-                epoch.counters.planned,
+                epoch.counters.plan.planned,
                 "{}+{}",
                 outcome.strategy,
                 outcome.policy
@@ -81,7 +81,7 @@ fn a_cache_of_nothing_never_hits_and_one_of_everything_reads_each_sample_once() 
     let world = world(30, (0..120).map(|at| at as f32).collect(), equal(30));
     for outcome in all(&world, "0") {
         let repeats = ["pads", "batchloss", "carousel"].contains(&outcome.strategy.as_str());
-        let hits: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.hit).sum();
+        let hits: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.plan.hit).sum();
         assert!(
             hits == 0 || outcome.policy == "oracle" || repeats,
             "{}+{}",
@@ -90,7 +90,7 @@ fn a_cache_of_nothing_never_hits_and_one_of_everything_reads_each_sample_once() 
         );
     }
     for outcome in all(&world, "100%") {
-        let reads: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.single).sum();
+        let reads: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.plan.single).sum();
         assert!(reads <= 30, "{}+{} reads {reads}", outcome.strategy, outcome.policy);
     }
 }
@@ -147,7 +147,7 @@ fn irreducible_losses_change_what_hybrid_selects_and_a_wrong_shape_is_refused() 
         let pair = "hybrid[warmup_max=2,s_share=1]+impact".parse().unwrap();
         let job = Job::new(&pair, "50%", "50%".parse().unwrap(), 3).unwrap();
         let outcome = replay::run(world, &job).unwrap();
-        outcome.epochs.iter().map(|epoch| epoch.counters.storage_reads).collect::<Vec<_>>()
+        outcome.epochs.iter().map(|epoch| epoch.counters.plan.storage_reads).collect::<Vec<_>>()
     };
     assert_eq!(reads(&plain), reads(&plain), "the same twice");
     assert_ne!(reads(&plain), reads(&reduced));

@@ -96,28 +96,30 @@ fn every_pair_counts_exactly_what_it_counted_before() {
 fn counts(outcome: &hotset_sim::outcome::Outcome) -> String {
     let counters = || outcome.epochs.iter().map(|epoch| &epoch.counters);
     for counters in counters() {
-        assert_eq!(counters.served(), counters.planned);
-        assert_eq!(counters.served(), counters.hit + counters.packed + counters.single);
-        assert!(counters.distinct <= counters.served() && counters.distinct <= common::SAMPLES as u64);
+        assert_eq!(counters.served(), counters.plan.planned);
+        assert_eq!(counters.served(), counters.plan.hit + counters.plan.packed + counters.plan.single);
+        assert!(
+            counters.plan.distinct <= counters.served() && counters.plan.distinct <= common::SAMPLES as u64
+        );
     }
     let sum = |of: &dyn Fn(&hotset_core::counters::Counters) -> u64| counters().map(of).sum::<u64>();
     let last = counters().next_back().unwrap();
     let numbers = [
         sum(&|counters| counters.served()),
-        sum(&|counters| counters.hit),
-        sum(&|counters| counters.packed),
-        sum(&|counters| counters.single),
-        sum(&|counters| counters.substituted),
-        sum(&|counters| counters.distinct),
-        sum(&|counters| counters.storage_reads),
-        sum(&|counters| counters.other_reads),
-        sum(&|counters| counters.pack_reads),
-        sum(&|counters| counters.storage_requests),
-        sum(&|counters| counters.storage_bytes),
-        sum(&|counters| counters.pack_bytes_written),
-        sum(&|counters| counters.reported),
-        last.hit,
-        last.storage_reads,
+        sum(&|counters| counters.plan.hit),
+        sum(&|counters| counters.plan.packed),
+        sum(&|counters| counters.plan.single),
+        sum(&|counters| counters.plan.substituted),
+        sum(&|counters| counters.plan.distinct),
+        sum(&|counters| counters.plan.storage_reads),
+        sum(&|counters| counters.plan.other_reads),
+        sum(&|counters| counters.plan.pack_reads),
+        sum(&|counters| counters.plan.storage_requests),
+        sum(&|counters| counters.plan.storage_bytes),
+        sum(&|counters| counters.plan.pack_bytes_written),
+        sum(&|counters| counters.clock.reported),
+        last.plan.hit,
+        last.plan.storage_reads,
     ];
     numbers.map(|number| number.to_string()).join(",")
 }

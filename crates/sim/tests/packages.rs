@@ -115,8 +115,8 @@ fn over_a_long_training_waste_and_storage_stay_bounded_and_reads_do_not_grow() {
             assert!(living <= 1.3, "{percent} % {split}: packages take {living:.2} times the dataset");
             let wasted = trained.mean(20, Counters::package_waste);
             assert!(split != "fixed" || wasted <= 0.2, "{percent} % {split}: waste {wasted:.3}");
-            let early = trained.epochs[4..16].iter().map(|c| c.storage_reads as f64).sum::<f64>() / 12.0;
-            let late = trained.mean(20, |counters| counters.storage_reads as f64);
+            let early = trained.epochs[4..16].iter().map(|c| c.plan.storage_reads as f64).sum::<f64>() / 12.0;
+            let late = trained.mean(20, |counters| counters.plan.storage_reads as f64);
             assert!(late <= early * 1.05, "{percent} % {split}: {early:.0} reads an epoch, then {late:.0}");
         }
     }
@@ -139,14 +139,14 @@ fn on_a_real_training_packages_read_what_they_should() {
     let bounds = [(32_500.0, 0.2), (25_500.0, 0.2), (17_500.0, 0.2), (8_000.0, 0.2)];
     for ((percent, early, late), (reads, waste)) in UNRETIRED.into_iter().zip(bounds) {
         let trained = train(50_000, percent, "fixed", 90, |epoch, id| trace.row(epoch as usize)[id as usize]);
-        let read = trained.mean(45, |counters| counters.storage_reads as f64);
+        let read = trained.mean(45, |counters| counters.plan.storage_reads as f64);
         assert!(read <= reads, "{percent} %: {read:.0} reads an epoch");
         let wasted = trained.mean(45, Counters::package_waste);
         assert!(wasted <= waste, "{percent} %: waste {wasted:.3}");
-        let requests = trained.mean(45, |counters| counters.storage_requests as f64);
+        let requests = trained.mean(45, |counters| counters.plan.storage_requests as f64);
         assert!(requests <= late * 1.25, "{percent} %: {requests:.0} requests an epoch");
         for (epoch, today) in (2..).zip(early) {
-            let requests = trained.epochs[epoch].storage_requests;
+            let requests = trained.epochs[epoch].plan.storage_requests;
             assert!(
                 requests as f64 <= today as f64 * 1.25,
                 "{percent} %: {requests} requests in epoch {epoch}"

@@ -264,6 +264,14 @@ impl Sizes for Catalog {
     fn size(&self, id: Id) -> u64 {
         self.size(id)
     }
+
+    fn gap_after(&self, id: Id) -> Option<u64> {
+        self.gap_after(id)
+    }
+
+    fn has_neighbours(&self) -> bool {
+        (0..self.len() as Id).any(|id| self.offset(id).is_some())
+    }
 }
 
 /// The first 16 bytes of a hash, in hex: a name that no two different things share.

@@ -303,7 +303,7 @@ fn a_call_that_runs_out_of_time_closes_the_connection_and_names_itself() {
     let client = stage.client();
     let error = client.stats(proto::GetStats::default(), Duration::from_millis(50), &mut idle()).unwrap_err();
     assert_eq!(error.kind, Kind::Unavailable);
-    assert!(error.message.contains("`stats`") && error.message.contains("`50ms`"), "{error}");
+    assert!(error.message.contains("`stats`") && error.message.contains("within 0.050 s"), "{error}");
     assert!(client.closed());
     stage.join();
 }

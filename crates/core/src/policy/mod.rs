@@ -102,6 +102,14 @@ pub trait Sizes: Send + Sync {
     }
     /// The bytes of sample `id`, which must be below [`len`](Self::len).
     fn size(&self, id: Id) -> u64;
+    /// The bytes between sample `id` and the one after it, where one request can read both.
+    fn gap_after(&self, _id: Id) -> Option<u64> {
+        None
+    }
+    /// Whether some samples can be read together.
+    fn has_neighbours(&self) -> bool {
+        false
+    }
 }
 
 impl Sizes for Vec<u64> {

@@ -8,41 +8,28 @@ use std::collections::BTreeMap;
 use crate::Id;
 use crate::policy::{Due, Future, Policy, Verdict};
 use crate::sampling::Event;
-use crate::schedule::Schedule;
+use crate::schedule::{Outcome, Schedule};
 
 /// The plans under way, by epoch.
 pub type Schedules = BTreeMap<u64, Schedule>;
 
-/// A slot that its policy was asked about. Whoever asked notes the outcome in the schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
-    /// The plan's epoch.
-    pub epoch: u64,
-    /// The slot.
-    pub slot: usize,
-    /// What it serves.
-    pub id: Id,
-    /// What the policy said.
-    pub verdict: Verdict,
-}
-
 /// The next slot to decide, over all plans under way: its epoch, its number, what it serves.
-pub fn peek(schedules: &mut Schedules) -> Option<(u64, usize, Id)> {
+pub(super) fn peek(schedules: &mut Schedules) -> Option<(u64, usize, Id)> {
     schedules
         .iter_mut()
         .find_map(|(&epoch, schedule)| schedule.next_undecided().map(|slot| (epoch, slot, schedule.id(slot))))
 }
 
-/// Asks the policy about the next slot. Packages that are read right before it are appended to `loads`, who leaves
-/// to `evicted`. With a `future` the policy sees that instead of the plans under way.
-pub fn decide(
+/// Asks the policy about a slot that [`peek`] gave. Packages that are read right before it are appended to `loads`, who
+/// leaves to `evicted`. With a `future` the policy sees that instead of the plans under way.
+pub(super) fn ask(
     policy: &mut dyn Policy,
     schedules: &mut Schedules,
+    (epoch, slot, id): (u64, usize, Id),
     mut future: Option<&mut Future>,
     loads: &mut Vec<u32>,
     evicted: &mut Vec<Id>,
-) -> Option<Step> {
-    let (epoch, slot, id) = peek(schedules)?;
+) -> Outcome {
     let schedule = &schedules[&epoch];
     if let (begin, false) = schedule.begins() {
         policy.begin(&begin);
@@ -71,7 +58,11 @@ pub fn decide(
     if let Some(schedule) = schedules.get_mut(&epoch) {
         schedule.set_told(event);
     }
-    Some(Step { epoch, slot, id, verdict })
+    match verdict {
+        Verdict::Hit => Outcome::Hit,
+        Verdict::Packed => Outcome::Packed,
+        Verdict::Admitted | Verdict::Bypassed => Outcome::Single,
+    }
 }
 
 /// What is due in the plans under way.

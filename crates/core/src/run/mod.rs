@@ -2,37 +2,38 @@
 //!
 //! Server and simulator count the same because both go this way, in this order, for each epoch:
 //!
-//! 1. [`Run::close`] the epoch before: all its reports are in.
-//! 2. [`Run::reevaluation`] tells whose losses under the current model the next plan needs, if any.
-//! 3. [`Run::begin`] makes the plan and tells the policy its keys. A run whose strategy looks at residents
-//!    begins an epoch only once [`Run::decide`] has decided the one before to its last slot.
-//! 4. [`Run::decide`] decides slot after slot, in plan order, and counts.
-//! 5. [`Run::report`] takes losses as they come, by mini-batch.
+//! 1. [`Planner::close`] the epoch before: all its reports are in.
+//! 2. [`Planner::reevaluation`] tells whose losses under the current model the next plan needs, if any.
+//! 3. [`Planner::plan`] makes the plan, [`JobRun::planned`] puts it in. Where a strategy looks at residents, the epoch
+//!    before must be decided to its last slot.
+//! 4. [`JobRun::step`] decides slot after slot, in plan order, and counts what the plan asks for.
+//! 5. [`Planner::report`] takes losses as they come, by mini-batch.
 //!
+//! A server keeps the two apart, because a plan takes as long as its dataset is large; [`Run`] is both for a simulator.
 //! Every decided slot is exactly one of hit, packed and single. A package read counts as one request, all its
 //! samples as reads, and all its bytes, head included. What the packer reads and writes is counted in the epoch in
 //! which it packs.
 
-mod counting;
 mod decide;
-mod packing;
+mod job_run;
 mod planner;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use self::decide::{Schedules, Step, decide, peek};
+pub use self::decide::Schedules;
+pub use self::job_run::{Change, JobRun, TOGETHER};
 pub use self::planner::{Last, Made, Making, Packing, Planner, Saved, Sight, reports, valid_scores};
+pub use crate::schedule::Outcome;
 
 use crate::counters::Counters;
 use crate::importance::{SLICE, Score, Table};
 use crate::packages::{Origin, Packages};
-use crate::policy::{self, Future, Policy, Sizes, Verdict};
+use crate::policy::{self, Policy, Sizes};
 use crate::sampling::{self, Plan, Rates, Reevaluation, Residents, Strategy};
-use crate::schedule::{Schedule, State};
+use crate::schedule::Schedule;
 use crate::settings::Values;
 use crate::{Error, Id, Result};
-
-use self::counting::Tally;
 
 /// What a run is made from.
 #[derive(Clone)]
@@ -72,17 +73,6 @@ pub struct Inputs<'a> {
     pub rates: Option<Rates>,
 }
 
-/// What a slot costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// No read.
-    Hit,
-    /// Its bytes came in a package.
-    Packed,
-    /// A read of its own.
-    Single,
-}
-
 /// A slot that was decided.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decided {
@@ -94,7 +84,7 @@ pub struct Decided {
     pub outcome: Outcome,
     /// Packages that were read right before it.
     pub packages: u32,
-    /// The bytes that storage delivered for it, packages too.
+    /// The bytes that storage delivers for it, packages too; for neighbours that are read together the first has all.
     pub bytes: u64,
 }
 
@@ -115,17 +105,17 @@ pub fn sight(policy: &dyn Policy, samples: usize, looks_at_residents: bool) -> S
     Sight { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low: policy.low() }
 }
 
-/// See the module's head.
+/// A planner and the run that its plans drive, as the simulator has them.
 pub struct Run {
     config: Config,
     planner: Planner,
-    policy: Box<dyn Policy>,
-    schedules: Schedules,
+    run: JobRun,
+    epoch: u64,
     packing: Packing,
-    tally: Tally,
-    future: Option<Future>,
-    loads: Vec<u32>,
-    evicted: Vec<Id>,
+    /// Slots of the block being decided that were not handed out.
+    decided: VecDeque<Decided>,
+    /// What is counted of an epoch that has not begun.
+    none: Counters,
 }
 
 impl Run {
@@ -137,20 +127,18 @@ impl Run {
         let policy = config.policy();
         Ok(Self {
             planner: Planner::new(config.clone(), policy.takes_packages()),
-            tally: Tally::new(Arc::clone(&config.sizes)),
+            run: JobRun::new(policy, Arc::clone(&config.sizes)),
             config,
-            policy,
-            schedules: Schedules::new(),
+            epoch: 0,
             packing: Packing::default(),
-            future: None,
-            loads: Vec::new(),
-            evicted: Vec::new(),
+            decided: VecDeque::new(),
+            none: Counters::default(),
         })
     }
 
     /// Lets an offline policy see these plans, which must be those this run will make.
     pub fn foresee(&mut self, plans: &[Arc<Plan>]) {
-        self.future = Some(Future::new(self.config.sizes.len(), plans.iter().map(|plan| &**plan)));
+        self.run.foresee(plans);
     }
 
     /// Whether packages are made; see [`Planner::packs`].
@@ -160,7 +148,7 @@ impl Run {
 
     /// The policy.
     pub fn policy(&self) -> &dyn Policy {
-        &*self.policy
+        self.run.cache().policy()
     }
 
     /// The strategy.
@@ -175,7 +163,7 @@ impl Run {
 
     /// The packages that the plan being decided was made from.
     pub fn packages(&self) -> Option<&Packages> {
-        self.planner.packages().map(|packages| &**packages)
+        self.run.packages(self.epoch).map(|packages| &**packages)
     }
 
     /// What is packed while the plan being decided is carried out.
@@ -185,7 +173,7 @@ impl Run {
 
     /// The counters of the epoch being decided.
     pub fn counters(&self) -> &Counters {
-        self.tally.counters()
+        self.run.tally().epochs().get(&self.epoch).unwrap_or(&self.none)
     }
 
     /// `epoch` is over: all its reports are in.
@@ -200,39 +188,37 @@ impl Run {
 
     /// Makes the plan of `epoch` and begins to decide it.
     pub fn begin(&mut self, epoch: u64, inputs: &Inputs<'_>) -> Arc<Plan> {
-        self.tally.begin();
         self.reevaluate(epoch);
         let samples = self.config.sizes.len();
-        let sight = sight(&*self.policy, samples, self.planner.looks_at_residents());
+        let sight = sight(self.policy(), samples, self.planner.looks_at_residents());
         let made = self.planner.plan(epoch, self.config.world, inputs, &sight);
-        self.tally.plan(&made.plan);
-        let packages = made.packages.as_ref().map(|(packages, _)| &**packages);
-        made.packing.count(packages, &*self.config.sizes, self.tally.counters_mut());
         made.packing.packages.iter().for_each(|(number, _)| self.planner.written(*number));
-        self.packing = made.packing;
+        self.run.remove(self.epoch);
+        self.decided.clear();
+        self.epoch = epoch;
         let schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
-        self.schedules.clear();
-        self.schedules.insert(epoch, schedule);
+        self.run.planned(schedule, &made.packing);
+        self.run.tally_mut().begun(epoch, made.plan.len());
+        self.packing = made.packing;
         made.plan
     }
 
-    /// Reads whoever must be re-evaluated and is not resident.
+    /// Reads what must be re-evaluated and is not resident.
     fn reevaluate(&mut self, epoch: u64) {
         match self.planner.reevaluation(epoch) {
             Reevaluation::Nothing => {}
             Reevaluation::All => {
                 for id in 0..self.config.sizes.len() as Id {
-                    if !self.policy.contains(id) {
-                        self.tally.other_read(id);
+                    if !self.run.cache().keeps(id) {
+                        self.run.tally_mut().reads_beside(epoch, id);
                     }
                 }
             }
             Reevaluation::Set(ids) => {
-                for slice in residents_first(&*self.policy, &ids).chunks(SLICE) {
+                for slice in residents_first(self.policy(), &ids).chunks(SLICE) {
                     let mut read = Vec::new();
-                    self.policy.pin(slice, &mut read, &mut self.evicted);
-                    read.into_iter().for_each(|id| self.tally.other_read(id));
-                    self.evicted.clear();
+                    self.run.cache_mut().pin(slice, &mut read);
+                    read.into_iter().for_each(|id| self.run.tally_mut().reads_beside(epoch, id));
                 }
             }
         }
@@ -240,34 +226,32 @@ impl Run {
 
     /// Decides the next slot; nothing when the plan is decided to its end.
     pub fn decide(&mut self) -> Option<Decided> {
-        let step = decide(
-            &mut *self.policy,
-            &mut self.schedules,
-            self.future.as_mut(),
-            &mut self.loads,
-            &mut self.evicted,
-        )?;
-        self.evicted.clear();
-        let Step { epoch, slot, id, verdict } = step;
-        let schedule = self.schedules.get_mut(&epoch)?;
-        let packages = self.loads.len() as u32;
-        let mut bytes = 0;
-        for package in self.loads.drain(..) {
-            if let Some(all) = schedule.packages() {
-                bytes += all.extent(package);
-                self.tally.package(all, package);
+        if self.decided.is_empty() {
+            let mut changes = Vec::new();
+            while self.run.step(&mut changes) {}
+            let (mut packages, mut extents) = (0, 0);
+            for change in changes {
+                match change {
+                    Change::Evicted(_) => {}
+                    Change::Loaded { package, .. } => {
+                        packages += 1;
+                        extents += self.packages().map_or(0, |all| all.extent(package));
+                    }
+                    Change::Decided { slot, id, outcome, .. } => {
+                        self.decided.push_back(Decided { slot, id, outcome, packages, bytes: extents });
+                        (packages, extents) = (0, 0);
+                    }
+                    Change::Requested { slots, bytes, .. } => {
+                        let first = slots.into_iter().min();
+                        let decided = self.decided.iter_mut().find(|decided| Some(decided.slot) == first);
+                        decided.into_iter().for_each(|decided| decided.bytes += bytes);
+                    }
+                }
             }
         }
-        let outcome = match verdict {
-            Verdict::Hit => Outcome::Hit,
-            Verdict::Packed => Outcome::Packed,
-            Verdict::Admitted | Verdict::Bypassed => Outcome::Single,
-        };
-        schedule.decide(slot, if verdict == Verdict::Hit { State::Hit } else { State::Single });
-        let plan = Arc::clone(schedule.plan());
-        let fresh = schedule.serve(slot) && !plan.is_silent(slot);
-        bytes += self.tally.serve(id, outcome, fresh, plan.is_substituted(slot));
-        Some(Decided { slot, id, outcome, packages, bytes })
+        let decided = self.decided.pop_front()?;
+        self.run.serve(self.epoch, decided.slot);
+        Some(decided)
     }
 
     /// Takes the losses of one mini-batch of `rank`: the slots `position..` of that rank in `epoch`.
@@ -280,10 +264,10 @@ impl Run {
             done += self.planner.report(&reports[done..]);
         }
         let rejected = self.planner.table().rejected() - before;
-        self.tally.reported(reports.len() as u64 - rejected, rejected);
-        let Some(kind) = self.policy.takes() else { return };
+        self.run.tally_mut().reported(epoch, reports.len() as u64 - rejected, rejected);
+        let Some(kind) = self.policy().takes() else { return };
         let own = (kind != self.planner.score()).then(|| Score::of(kind, losses));
-        valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| self.policy.scored(slice));
+        valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| self.run.cache_mut().scored(slice));
     }
 }
 

@@ -42,6 +42,13 @@ pub struct Packing {
     pub single: Vec<Id>,
 }
 
+impl Packing {
+    /// Whether nothing is packed.
+    pub fn is_empty(&self) -> bool {
+        self.packages.is_empty() && self.whole.is_empty() && self.single.is_empty()
+    }
+}
+
 /// A package that was chosen, until it is both complete and written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Making {

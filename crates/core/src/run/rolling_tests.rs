@@ -159,7 +159,7 @@ fn packages_serve_epochs_of_one_length_too() {
         assert_eq!(ids, plan.ids());
         let counters = run.counters();
         assert_eq!((plan.rank_len(), counters.served()), (SAMPLES, SAMPLES as u64));
-        assert!(epoch == 0 || counters.packed > 0, "epoch {epoch}: {counters:?}");
+        assert!(epoch == 0 || counters.plan.packed > 0, "epoch {epoch}: {counters:?}");
         let losses: Vec<f32> = ids.iter().map(|&id| loss(id, 0)).collect();
         run.report(epoch, plan.rank_len(), 0, &ids, &losses);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::Rng;
+use crate::counters::PlanCounters;
 use crate::packages::runs;
 use crate::sampling::Equal;
 
@@ -104,15 +105,18 @@ fn check_bytes(run: &Run) {
 }
 
 fn check_counters(counters: &Counters, plan: &Plan, decided: &[Decided]) {
-    assert_eq!((decided.len(), counters.planned), (plan.len(), plan.len() as u64));
+    assert_eq!((decided.len(), counters.plan.planned), (plan.len(), plan.len() as u64));
     assert_eq!(counters.served(), plan.len() as u64, "served = hit + packed + single");
     let distinct: BTreeSet<Id> = plan.ids()[..plan.len() - plan.padded()].iter().copied().collect();
-    assert_eq!(counters.distinct, distinct.len() as u64);
-    assert!(counters.storage_reads >= counters.single + counters.other_reads + counters.pack_reads);
-    let others = counters.single + counters.other_reads + counters.pack_reads;
-    assert_eq!(counters.storage_reads == others, counters.package_reads == 0);
-    assert!(counters.package_bytes_served <= counters.package_bytes, "{counters:?}");
-    assert_eq!(counters.packed > 0, counters.package_bytes_served > 0);
+    assert_eq!(counters.plan.distinct, distinct.len() as u64);
+    assert!(
+        counters.plan.storage_reads
+            >= counters.plan.single + counters.plan.other_reads + counters.plan.pack_reads
+    );
+    let others = counters.plan.single + counters.plan.other_reads + counters.plan.pack_reads;
+    assert_eq!(counters.plan.storage_reads == others, counters.plan.package_reads == 0);
+    assert!(counters.plan.package_bytes_served <= counters.plan.package_bytes, "{counters:?}");
+    assert_eq!(counters.plan.packed > 0, counters.plan.package_bytes_served > 0);
 }
 
 /// Calls `check` with every strategy and every policy that runs alone.
@@ -181,7 +185,7 @@ fn without_packages_a_plan_reads_exactly_what_was_not_resident_at_its_start() {
         for policy in ["minio", "icache", "impact"] {
             for epoch in go(&mut Run::new(config(strategy, policy, 400, 800)).unwrap(), 9, loss) {
                 let missing = epoch.plan.ids().iter().filter(|id| !epoch.before.contains(id)).count();
-                assert_eq!(epoch.counters.single, missing as u64, "{strategy} {policy}");
+                assert_eq!(epoch.counters.plan.single, missing as u64, "{strategy} {policy}");
             }
         }
     }
@@ -190,7 +194,7 @@ fn without_packages_a_plan_reads_exactly_what_was_not_resident_at_its_start() {
 #[test]
 fn for_equal_sizes_nothing_hits_more_than_belady() {
     for strategy in sampling::REGISTRY.iter().map(|entry| entry.name).filter(|name| *name != "quiver") {
-        let hits = |epochs: &[Epoch]| epochs.iter().map(|epoch| epoch.counters.hit).sum::<u64>();
+        let hits = |epochs: &[Epoch]| epochs.iter().map(|epoch| epoch.counters.plan.hit).sum::<u64>();
         let base = go(&mut Run::new(config(strategy, "minio", 300, 600)).unwrap(), EPOCHS, loss);
         let plans: Vec<Arc<Plan>> = base.iter().map(|epoch| Arc::clone(&epoch.plan)).collect();
         let mut run = Run::new(config(strategy, "belady", 300, 600)).unwrap();
@@ -210,7 +214,7 @@ fn the_plain_heap_of_the_paper_reads_more() {
         let mut config = config("iis", "icache", 2_000, 4_000);
         config.policy_values = config.policy.values([("strict", strict)]).unwrap();
         let epochs = go(&mut Run::new(config).unwrap(), 12, loss);
-        epochs[3..].iter().map(|epoch| epoch.counters.single).sum::<u64>()
+        epochs[3..].iter().map(|epoch| epoch.counters.plan.single).sum::<u64>()
     };
     let (plain, due) = (reads("true"), reads("false"));
     assert!(plain as f64 > due as f64 * 1.02, "{plain} beside {due}");
@@ -262,7 +266,7 @@ fn easy_samples_come_in_packages_at_a_fraction_of_the_requests() {
     let mut run = Run::new(config).unwrap();
     let epochs = go(&mut run, 12, loss);
     for epoch in &epochs[4..] {
-        let Counters { packed, substituted, storage_requests, package_reads, .. } = epoch.counters;
+        let PlanCounters { packed, substituted, storage_requests, package_reads, .. } = epoch.counters.plan;
         let packages: u32 = epoch.decided.iter().map(|slot| slot.packages).sum();
         assert!(f64::from(packages) / (packed as f64) < 0.05, "{packages} for {packed}");
         assert!(packed > 1_500 && substituted > 100 && storage_requests < 1_200, "{:?}", epoch.counters);
@@ -281,8 +285,8 @@ fn runs_of_shards_are_packages_from_the_first_epoch_and_nothing_is_packed() {
     let config = Config { sizes, packages: Some(given), ..config("iis", "icache", 4_000, 1_200_000) };
     let epochs = go(&mut Run::new(config).unwrap(), 12, loss);
     for epoch in &epochs {
-        let Counters { packed, pack_reads, pack_bytes_written, storage_requests, single, .. } =
-            epoch.counters;
+        let PlanCounters { packed, pack_reads, pack_bytes_written, storage_requests, single, .. } =
+            epoch.counters.plan;
         assert_eq!((pack_reads, pack_bytes_written), (0, 0));
         let packages: u32 = epoch.decided.iter().map(|slot| slot.packages).sum();
         assert_eq!(storage_requests, single + u64::from(packages));
@@ -291,14 +295,14 @@ fn runs_of_shards_are_packages_from_the_first_epoch_and_nothing_is_packed() {
         assert_eq!(ids.len(), epoch.plan.len(), "nobody is served twice");
     }
     let (first, last) = (&epochs[0].counters, &epochs[11].counters);
-    assert_eq!((first.packed, first.single), (4_000, 0), "every sample lies in a run");
-    assert!(last.single < 400, "{last:?}");
+    assert_eq!((first.plan.packed, first.plan.single), (4_000, 0), "every sample lies in a run");
+    assert!(last.plan.single < 400, "{last:?}");
 }
 
 #[test]
 fn a_job_alone_reads_with_quiver_what_does_not_fit() {
     let epochs = go(&mut Run::new(config("quiver", "quiver", 1_000, 2_000)).unwrap(), 6, loss);
-    let reads: Vec<u64> = epochs.iter().map(|epoch| epoch.counters.single).collect();
+    let reads: Vec<u64> = epochs.iter().map(|epoch| epoch.counters.plan.single).collect();
     assert_eq!(reads, [1_000, 800, 800, 800, 800, 800]);
 }
 
@@ -307,8 +311,8 @@ fn carousel_reads_its_share_and_its_policy_follows() {
     let mut config = config("carousel", "carousel", 1_000, 2_000);
     config.strategy_values = config.strategy.values([("fresh", "0.25")]).unwrap();
     let epochs = go(&mut Run::new(config).unwrap(), 10, loss);
-    assert_eq!(epochs[0].counters.single, 1_000);
-    let reads: u64 = epochs[1..].iter().map(|epoch| epoch.counters.single).sum();
+    assert_eq!(epochs[0].counters.plan.single, 1_000);
+    let reads: u64 = epochs[1..].iter().map(|epoch| epoch.counters.plan.single).sum();
     assert!(reads.abs_diff(9 * 250) <= 50, "{reads}");
 }
 
@@ -323,7 +327,7 @@ fn a_report_lands_on_its_own_sample() {
 fn a_set_that_is_re_evaluated_is_read_once_with_a_buffer_and_every_epoch_without() {
     let other = |policy: &str| {
         let epochs = go(&mut Run::new(config("hybrid", policy, 400, 1_600)).unwrap(), 14, loss);
-        epochs.iter().map(|epoch| epoch.counters.other_reads).filter(|reads| *reads > 0).count()
+        epochs.iter().map(|epoch| epoch.counters.plan.other_reads).filter(|reads| *reads > 0).count()
     };
     assert_eq!(other("impact"), 1);
     assert!(other("lru") > 2);

@@ -4,23 +4,26 @@
 //! that a server killed at any moment leaves the old state or the new one. A file that is no such thing, or whose
 //! hash does not fit, is never used.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use hotset_core::bits::Bits;
 use hotset_core::bytes::Amount;
+use hotset_core::counters::Counters;
 use hotset_core::packages::Draft;
 use hotset_core::run::{Making, Saved};
-use hotset_core::{Error, Result};
+use hotset_core::{Error, Result, tally};
 use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
 use hotset_store::regular;
 use hotset_wire::state::{
-    CutState, JobState, LastPlan, PackagesState, PackingState, RankState, ScheduleState,
+    CountedState, CutState, JobState, LastPlan, PackagesState, PackingState, RankState, ScheduleState,
 };
 use prost::Message;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x08";
+const MARK: &[u8; 8] = b"hotset\0\x09";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -139,8 +142,25 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
             .living
             .as_ref()
             .map(|living| PackagesState { numbers: living.iter().copied().collect() }),
+        counted: snapshot
+            .counted
+            .epochs
+            .iter()
+            .map(|(&epoch, counters)| CountedState { epoch, counters: named(counters) })
+            .collect(),
+        unplanned: named(&snapshot.counted.unplanned),
+        past: named(&snapshot.counted.past),
+        seen: snapshot.counted.seen.to_bytes(),
         last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
     }
+}
+
+fn named(counters: &Counters) -> BTreeMap<String, u64> {
+    counters.named().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn of_named(named: &BTreeMap<String, u64>) -> Counters {
+    Counters::of_named(named.iter().map(|(name, value)| (name.as_str(), *value)))
 }
 
 /// The snapshot that a state holds.
@@ -198,6 +218,16 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
             .collect(),
         schedules: state.schedules.into_iter().map(schedule).collect(),
         begun: state.ranks.into_iter().map(|rank| (rank.rank, rank.epoch)).collect(),
+        counted: tally::Saved {
+            epochs: state
+                .counted
+                .iter()
+                .map(|counted| (counted.epoch, of_named(&counted.counters)))
+                .collect(),
+            unplanned: of_named(&state.unplanned),
+            past: of_named(&state.past),
+            seen: Bits::from_bytes(&state.seen),
+        },
     })
 }
 

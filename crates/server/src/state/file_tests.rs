@@ -47,6 +47,12 @@ pub(crate) fn snapshot() -> Snapshot {
         }],
         cuts: BTreeMap::from([(2, Cut { rank_len: 2, world: 2 })]),
         begun: BTreeMap::from([(0, 2), (1, 1)]),
+        counted: tally::Saved {
+            epochs: BTreeMap::from([(3, Counters::of_named([("hit", 7), ("recovery_reads", 2)]))]),
+            unplanned: Counters::of_named([("single", 4)]),
+            past: Counters::of_named([("hit", 9), ("late", 1)]),
+            seen: Bits::from_bytes(&[5, 0, 0, 0, 0, 0, 0, 0]),
+        },
     }
 }
 

@@ -140,7 +140,9 @@ impl Members {
         let stats = engine.job_stats(Some(job)).pop();
         let served = stats.is_some_and(|stats| {
             let counted = stats.epochs.into_iter().find(|(found, _)| *found == epoch);
-            counted.is_some_and(|(_, counters)| counters.planned > 0 && counters.served() >= counters.planned)
+            counted.is_some_and(|(_, counters)| {
+                counters.plan.planned > 0 && counters.served() >= counters.plan.planned
+            })
         });
         if !served {
             return;

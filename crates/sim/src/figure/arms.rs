@@ -79,7 +79,7 @@ impl Arms {
 
 /// Whether each epoch after the first serves every sample.
 fn later(outcome: &Outcome) -> impl Iterator<Item = bool> {
-    outcome.epochs.iter().skip(1).map(|epoch| epoch.counters.distinct >= outcome.samples as u64)
+    outcome.epochs.iter().skip(1).map(|epoch| epoch.counters.plan.distinct >= outcome.samples as u64)
 }
 
 fn until_full(outcome: &Outcome) -> Mean {

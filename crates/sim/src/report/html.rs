@@ -157,7 +157,7 @@ pub fn compare(settings: &[(String, String)], outcomes: &[Outcome], first: usize
                 name: format!("{}+{}", outcome.strategy, outcome.policy),
                 points: (0..)
                     .zip(&outcome.epochs)
-                    .map(|(at, epoch)| (f64::from(at), epoch.counters.storage_reads as f64))
+                    .map(|(at, epoch)| (f64::from(at), epoch.counters.plan.storage_reads as f64))
                     .collect(),
             })
             .collect();

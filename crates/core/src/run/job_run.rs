@@ -1,0 +1,286 @@
+//! A job's run: its plans under way, its cache, and its tally.
+//!
+//! A run is driven by events. [`JobRun::step`] decides the next slot in plan order and says what that brought about, as
+//! [`Change`]s, in order: who left, which packages are read, what the slot costs, which requests are made. The
+//! simulator only counts them; a server moves bytes accordingly and tells the tally what became of it. Both construct
+//! this object, so that what is simulated is what runs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Packing;
+use super::decide::{Schedules, ask, peek};
+use crate::Id;
+use crate::cache::Cache;
+use crate::packages::Packages;
+use crate::policy::{Future, Policy, Sizes};
+use crate::sampling::Plan;
+use crate::schedule::{Outcome, Schedule, Stage};
+use crate::tally::{Tally, Traffic};
+
+/// The most bytes that are read in one request because samples lie side by side.
+pub const TOGETHER: u64 = 1 << 20;
+
+/// What deciding a slot brought about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A resident was evicted.
+    Evicted(Id),
+    /// A package is read; of its members these are kept from now on.
+    Loaded {
+        /// The plan's epoch.
+        epoch: u64,
+        /// The package.
+        package: u32,
+        /// Those that are kept.
+        kept: Vec<Id>,
+    },
+    /// A slot was decided.
+    Decided {
+        /// The plan's epoch.
+        epoch: u64,
+        /// The slot.
+        slot: usize,
+        /// What it serves.
+        id: Id,
+        /// What it costs.
+        outcome: Outcome,
+        /// Whether it is kept from now on, and was not before.
+        admitted: bool,
+    },
+    /// The reads of these slots are one request, of so many bytes.
+    Requested {
+        /// The plan's epoch.
+        epoch: u64,
+        /// The slots, by what they serve.
+        slots: Vec<usize>,
+        /// The bytes, with what lies between them.
+        bytes: u64,
+    },
+}
+
+/// See the module's head.
+pub struct JobRun {
+    sizes: Arc<dyn Sizes>,
+    cache: Cache,
+    schedules: Schedules,
+    tally: Tally,
+    /// What an offline policy sees.
+    future: Option<Future>,
+    /// Whether samples lie side by side, so that slots are decided by blocks.
+    blocks: bool,
+    /// What the block being decided reads.
+    reads: Vec<(Id, usize)>,
+    loads: Vec<u32>,
+    evicted: Vec<Id>,
+}
+
+impl JobRun {
+    /// One without plans.
+    pub fn new(policy: Box<dyn Policy>, sizes: Arc<dyn Sizes>) -> Self {
+        Self {
+            cache: Cache::new(policy, sizes.len()),
+            schedules: Schedules::new(),
+            tally: Tally::new(Arc::clone(&sizes)),
+            future: None,
+            blocks: sizes.has_neighbours(),
+            sizes,
+            reads: Vec::new(),
+            loads: Vec::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Lets an offline policy see these plans, which must be those that are put in.
+    pub fn foresee(&mut self, plans: &[Arc<Plan>]) {
+        self.future = Some(Future::new(self.sizes.len(), plans.iter().map(|plan| &**plan)));
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The cache, for what no plan says.
+    pub fn cache_mut(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    /// The tally.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The tally, to be told what became of a plan.
+    pub fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    /// The plans under way.
+    pub fn schedules(&self) -> &Schedules {
+        &self.schedules
+    }
+
+    /// The plan of an epoch.
+    pub fn schedule(&self, epoch: u64) -> Option<&Schedule> {
+        self.schedules.get(&epoch)
+    }
+
+    /// The plan of an epoch, to be carried out.
+    pub fn schedule_mut(&mut self, epoch: u64) -> Option<&mut Schedule> {
+        self.schedules.get_mut(&epoch)
+    }
+
+    /// All plans, to be carried out.
+    pub fn schedules_mut(&mut self) -> impl Iterator<Item = &mut Schedule> {
+        self.schedules.values_mut()
+    }
+
+    /// A plan was made, and while it is trained this is packed.
+    pub fn planned(&mut self, schedule: Schedule, packing: &Packing) {
+        let epoch = schedule.plan().epoch();
+        self.tally.packs(epoch, packing, schedule.packages().map(|packages| &**packages));
+        self.schedules.insert(epoch, schedule);
+    }
+
+    /// Takes a plan out.
+    pub fn remove(&mut self, epoch: u64) -> Option<Schedule> {
+        self.schedules.remove(&epoch)
+    }
+
+    /// Puts a plan in that was there before, or comes from another server.
+    pub fn put(&mut self, schedule: Schedule) {
+        self.schedules.insert(schedule.plan().epoch(), schedule);
+    }
+
+    /// The slots of the block that is decided next, and their epoch. Some of them may be done.
+    pub fn next_block(&mut self) -> Option<(u64, Range<usize>)> {
+        let (epoch, slot, _) = peek(&mut self.schedules)?;
+        let end =
+            if self.blocks { self.schedules.get_mut(&epoch)?.block_end(&*self.sizes) } else { slot + 1 };
+        Some((epoch, slot..end))
+    }
+
+    /// Decides the next slot and says what that brought about. False when its block is over, or there is nothing to
+    /// decide; a block is decided to its end before anything else happens.
+    pub fn step(&mut self, changes: &mut Vec<Change>) -> bool {
+        let Some((epoch, block)) = self.next_block() else { return false };
+        let (slot, id) = (block.start, self.schedules[&epoch].id(block.start));
+        let (policy, future) = (self.cache.policy_mut(), self.future.as_mut());
+        let (loads, evicted) = (&mut self.loads, &mut self.evicted);
+        let outcome = ask(policy, &mut self.schedules, (epoch, slot, id), future, loads, evicted);
+        for id in self.evicted.drain(..) {
+            if !self.cache.policy().contains(id) && self.cache.settle(id).is_some() {
+                changes.push(Change::Evicted(id));
+            }
+        }
+        let schedule = self.schedules.get_mut(&epoch);
+        if let Some(packages) = schedule.as_ref().and_then(|schedule| schedule.packages()) {
+            // A package that a plan was made from and that is another now holds nothing for it.
+            for package in self.loads.drain(..).filter(|&package| packages.packed(package) > 0) {
+                self.tally.loads(epoch, packages, package);
+                let kept = packages.members(package).iter().copied();
+                let kept = kept.filter(|&id| self.cache.settle(id) == Some(true)).collect();
+                changes.push(Change::Loaded { epoch, package, kept });
+            }
+        }
+        let admitted = self.cache.settle(id) == Some(true);
+        if let Some(schedule) = schedule {
+            schedule.decide(slot, outcome);
+        }
+        changes.push(Change::Decided { epoch, slot, id, outcome, admitted });
+        if outcome == Outcome::Single {
+            self.reads.push((id, slot));
+        }
+        let more = matches!(self.next_block(), Some((of, next)) if of == epoch && next.start < block.end);
+        if !more {
+            self.request(epoch, changes);
+        }
+        more
+    }
+
+    /// Makes requests of what a block reads: neighbours are read together.
+    fn request(&mut self, epoch: u64, changes: &mut Vec<Change>) {
+        if let [(id, slot)] = self.reads[..] {
+            self.reads.clear();
+            let bytes = self.sizes.size(id);
+            self.tally.reads(epoch, Traffic { reads: 1, requests: 1, bytes });
+            changes.push(Change::Requested { epoch, slots: vec![slot], bytes });
+            return;
+        }
+        self.reads.sort_unstable();
+        let mut requests: Vec<(Vec<usize>, u64)> = Vec::new();
+        let mut last: Option<Id> = None;
+        for (id, slot) in self.reads.drain(..) {
+            let size = self.sizes.size(id);
+            let gap = last
+                .filter(|&last| last.checked_add(1) == Some(id))
+                .and_then(|last| self.sizes.gap_after(last));
+            match (requests.last_mut(), gap) {
+                (Some((slots, bytes)), Some(gap)) if *bytes + gap + size <= TOGETHER => {
+                    slots.push(slot);
+                    *bytes += gap + size;
+                }
+                _ => requests.push((vec![slot], size)),
+            }
+            last = Some(id);
+        }
+        requests.sort_by_key(|(slots, _)| slots.iter().min().copied());
+        for (slots, bytes) in requests {
+            self.tally.reads(epoch, Traffic { reads: slots.len() as u64, requests: 1, bytes });
+            changes.push(Change::Requested { epoch, slots, bytes });
+        }
+    }
+
+    /// A slot was served.
+    pub fn serve(&mut self, epoch: u64, slot: usize) {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        schedule.serve(slot);
+        if let Some(serving) = schedule.serving(slot) {
+            self.tally.served(Some(epoch), serving);
+        }
+    }
+
+    /// A rank begins an epoch over from `start`. Slots before that were decided and not served are appended to `left`.
+    pub fn begin_again(&mut self, epoch: u64, rank: u32, start: usize, left: &mut Vec<(usize, Stage)>) {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        let mut back = Vec::new();
+        schedule.begin_again(rank, start, left, &mut back);
+        for serving in back.into_iter().filter_map(|slot| schedule.serving(slot)) {
+            self.tally.taken_back(epoch, serving);
+        }
+    }
+
+    /// So many slots were left behind, these of them decided. Those of a plan that another server had begun were served
+    /// there.
+    pub fn left(&mut self, epoch: u64, count: usize, decided: &[(usize, Stage)]) {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        if !schedule.is_restored() {
+            self.tally.abandoned(epoch, count as u64);
+            return;
+        }
+        for &(slot, _) in decided {
+            schedule.was_served(slot);
+            if let Some(serving) = schedule.serving(slot) {
+                self.tally.served(Some(epoch), serving);
+            }
+        }
+    }
+
+    /// These slots were served by the server before, if they were not here: how those stood that were not.
+    pub fn served_before(&mut self, epoch: u64, slots: &[usize]) -> Vec<(usize, Stage)> {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return Vec::new() };
+        let open = |&slot: &usize| {
+            let stage = schedule.stage(slot);
+            matches!(stage, Stage::Waiting | Stage::Unread | Stage::Again).then_some((slot, stage))
+        };
+        let decided: Vec<(usize, Stage)> = slots.iter().filter_map(open).collect();
+        decided.iter().for_each(|&(slot, _)| self.serve(epoch, slot));
+        decided
+    }
+
+    /// The packages that the plan of an epoch was made from.
+    pub fn packages(&self, epoch: u64) -> Option<&Arc<Packages>> {
+        self.schedules.get(&epoch)?.packages()
+    }
+}
