@@ -100,7 +100,7 @@ def expected(snippet: str) -> int:
     if "logits" in snippet:
         return 4
     if "load_state_dict" in snippet:
-        # An epoch that goes on in its middle is one: two batches before the stop and one after, then a whole epoch.
+        # An epoch that goes on in its middle is one: two batches, one after the stop, then a whole epoch.
         return 2 * SAMPLES
     if "random_split" in snippet:
         return 2 * 16
