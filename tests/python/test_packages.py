@@ -60,7 +60,7 @@ def test_packages_that_are_refused_are_not_lost(bucket: Bucket, tmp_path: Path) 
             package_options={**bucket.options, "aws_endpoint": f"http://127.0.0.1:{relay.port}"},
         )
         loader = DataLoader(train, batch_size=25, sampler=sampler, collate_fn=list)
-        packed = []
+        packed, alone = [], []
         for epoch in range(6):
             # A plan uses the packages that are complete when it is made.
             until("all is packed", lambda: train.stats()["packages"]["packing"] == 0, 60.0)
@@ -73,9 +73,11 @@ def test_packages_that_are_refused_are_not_lost(bucket: Bucket, tmp_path: Path) 
             counted = train.stats()["epochs"][epoch]
             assert (counted["packages_lost"], counted["failed"]) == (0, 0), counted
             packed.append(counted["packed"])
+            alone.append(counted["recovery_reads"])
         assert gate.refused > 0
-        # The plan of the epoch in which they were refused read them one by one.
-        assert packed[3] > COUNT // 4 and packed[4] < packed[3] // 4 and packed[5] > COUNT // 4, packed
+        # The epoch in which they were refused read their samples one by one, and no other did.
+        assert min(packed[3:]) > COUNT // 4, packed
+        assert alone[4] > packed[4] // 4 * 3 and alone[:4] + alone[5:] == [0] * 5, (packed, alone)
     finally:
         relay.stop()
 
