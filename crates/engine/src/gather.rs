@@ -1,6 +1,6 @@
-//! From the indices of a request to held objects, and from held objects to a lease.
+//! From the indices of a request to held objects.
 //!
-//! A batch is answered in three steps. *Catch up*: slots before the ones asked for are decided, a slice at a
+//! A batch is answered in three steps, the last of which is in [`crate::leases`]. *Catch up*: slots before the ones asked for are decided, a slice at a
 //! time, so that deciding stays in plan order whatever order readers ask in. *Gather*: each index takes its
 //! slot and holds its object; reads that were not made ahead are queued. *Grant*: when every object is
 //! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
@@ -9,15 +9,12 @@ use std::collections::HashMap;
 
 use hotset_core::run::Outcome;
 use hotset_core::schedule::Stage;
-use hotset_core::tally::{Serving, Traffic};
+use hotset_core::tally::Traffic;
 use hotset_core::{Error, Id, Index, Kind, Result};
 
-use hotset_store::LabelKind;
-
-use crate::allocator::GRANULE;
 use crate::object::Fill;
 use crate::state::{Cause, Payer, State};
-use crate::waiter::{Entry, Grant, Item, NewSegment, Role};
+use crate::waiter::{Item, Role};
 
 /// Slots decided in one hold of the lock.
 const SLICE: usize = 4096;
@@ -37,7 +34,7 @@ pub(crate) struct Wanted {
     /// The epoch before which they are re-evaluated.
     pub(crate) reevaluation: Option<u64>,
     /// Whether those without an epoch are of the one that the rank has begun.
-    matched: bool,
+    pub(crate) matched: bool,
 }
 
 /// What samples are asked for.
@@ -413,123 +410,6 @@ impl State {
             if before == Stage::Waiting {
                 self.hold(dataset, item.id);
             }
-        }
-    }
-
-    /// Turns the holds of a whole batch into one lease, and counts its servings.
-    pub(crate) fn grant(
-        &mut self,
-        session: u64,
-        wanted: &Wanted,
-        items: &[Item],
-        late: usize,
-    ) -> Result<Grant> {
-        let serial = wanted.job;
-        let lease = self.next_serial();
-        let mut grant = Grant {
-            lease,
-            entries: Vec::with_capacity(items.len()),
-            label_kind: LabelKind::None,
-            labels: Vec::new(),
-            label_lengths: Vec::new(),
-            parts: Vec::new(),
-            segments: Vec::new(),
-            dropped: Vec::new(),
-            remark: None,
-        };
-        let mut objects = Vec::with_capacity(items.len());
-        for item in items {
-            let object = &mut self.objects[item.object as usize];
-            object.holds -= 1;
-            object.leases += 1;
-            objects.push(item.object);
-            let catalog = &self.datasets[object.dataset as usize].catalog;
-            let (block, length) = (object.block, catalog.size(item.id));
-            let offset = u64::from(block.start) * GRANULE;
-            grant.entries.push(Entry { segment: block.segment, offset, length });
-            grant.label_kind = catalog.label_kind();
-            catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
-            grant.parts.extend_from_slice(catalog.spans(item.id));
-            self.count(serial, item, length);
-        }
-        if let Some(job) = self.jobs.get_mut(&serial)
-            && let Some(item) = items.first()
-        {
-            job.run.tally_mut().late(item.epoch(), late as u64);
-            if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
-                let samples = self.datasets[job.dataset as usize].catalog.len();
-                grant.remark = job.notice_beside(wanted.rank, samples);
-            } else if !wanted.matched && matches!(item.role, Role::Kept { .. }) {
-                let samples = self.datasets[job.dataset as usize].catalog.len();
-                job.order.look(session, items.iter().map(|item| item.id), samples);
-                grant.remark = job.notice_order(wanted.rank);
-            }
-        }
-        if let Some(book) = self.sessions.get_mut(&session) {
-            book.leases.insert(lease);
-            book.reads = true;
-            // Most neighbours share a segment.
-            let mut last = None;
-            for entry in &grant.entries {
-                if last != Some(entry.segment) && book.known.insert(entry.segment) {
-                    let (descriptor, length) = self.arena.descriptor(entry.segment).ok_or_else(|| {
-                        Error::internal(format!("segment {} holds a sample and is gone", entry.segment))
-                    })?;
-                    grant.segments.push(NewSegment { segment: entry.segment, length, descriptor });
-                }
-                last = Some(entry.segment);
-            }
-            grant.dropped = std::mem::take(&mut book.dropped);
-        }
-        if self.jobs.get(&serial).is_some_and(|job| job.press.is_some()) {
-            let passing: Vec<(Id, u32)> = items.iter().map(|item| (item.id, item.object)).collect();
-            self.pass(serial, &passing);
-        }
-        self.leases.insert(lease, (session, objects));
-        Ok(grant)
-    }
-
-    fn count(&mut self, serial: u64, item: &Item, length: u64) {
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
-        match item.role {
-            Role::Planned { epoch, slot, before, generation } => {
-                job.window -= if before == Stage::Waiting { length.min(job.window) } else { 0 };
-                job.beside.along += 1;
-                if job.schedule(epoch, generation).is_some() {
-                    job.run.serve(epoch, slot);
-                }
-            }
-            Role::Kept { hit } | Role::Unplanned { hit } => {
-                let outcome = if hit { Outcome::Hit } else { Outcome::Single };
-                let serving = Serving { id: item.id, outcome, first: false, substituted: false };
-                job.run.tally_mut().served(None, serving);
-            }
-            Role::Reevaluated => {}
-        }
-    }
-
-    /// Ends leases of a session; those it does not have are passed over.
-    pub(crate) fn release(&mut self, session: u64, leases: &[u64]) {
-        for lease in leases {
-            let owned = self.sessions.get_mut(&session).is_some_and(|book| book.leases.remove(lease));
-            let Some((_, objects)) = owned.then(|| self.leases.remove(lease)).flatten() else { continue };
-            for key in objects {
-                if let Some(object) = self.objects.get_mut(key as usize) {
-                    object.leases -= 1;
-                    self.settle(key);
-                    self.unspill(key);
-                }
-            }
-        }
-    }
-}
-
-impl Item {
-    /// The epoch its serving is counted in.
-    pub(crate) fn epoch(&self) -> Option<u64> {
-        match self.role {
-            Role::Planned { epoch, .. } => Some(epoch),
-            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
         }
     }
 }

@@ -15,6 +15,7 @@ mod epochs;
 mod gather;
 mod job;
 mod jobs;
+mod leases;
 mod loader;
 mod memory;
 mod mind;

@@ -5,6 +5,7 @@
 
 use hotset_core::Id;
 use hotset_core::packages::{Packages, runs};
+use hotset_core::policy::Sizes;
 
 use crate::catalog::Catalog;
 use crate::store::{ReadError, Store};
@@ -35,9 +36,7 @@ impl Catalog {
     /// The packages that its objects hold as they are: runs of neighbours, of at least `least` bytes. `None` where
     /// samples are objects of their own.
     pub fn run_packages(&self, least: u64) -> Option<Packages> {
-        (0..self.len() as Id)
-            .any(|id| self.offset(id).is_some())
-            .then(|| runs(self, least, |id| self.gap_after(id)))
+        self.has_neighbours().then(|| runs(self, least, |id| self.gap_after(id)))
     }
 
     /// Reads from `first` to `last`, which are neighbours as are all between them, in one request, and puts those who
