@@ -203,6 +203,43 @@ class Catalog:
     def label(self, sample: int) -> Any | None: ...
     def describe(self, first: int, count: int) -> tuple[list[str], list[Any], list[int]]: ...
 
+@final
+class Strategy:
+    """A registered strategy, with its settings: what a trainer must know of it before its first plan."""
+
+    def __new__(
+        cls, name: str, settings: Sequence[tuple[str, str]] = ..., epochs: int | None = None
+    ) -> Self: ...
+    def __getnewargs__(self) -> tuple[str, list[tuple[str, str]], int | None]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def policy(self) -> str:
+        """The policy that belongs to it, used where none is named."""
+    @property
+    def summary(self) -> str: ...
+    @property
+    def needs_losses(self) -> bool: ...
+    @property
+    def reevaluates(self) -> bool:
+        """Whether its plans may need losses under the current model."""
+    @property
+    def takes_irreducible(self) -> bool:
+        """Whether `irreducible` losses may be subtracted from those."""
+    @property
+    def pads(self) -> bool:
+        """Whether its plans are padded whatever the job says."""
+    @property
+    def follows_seed(self) -> bool:
+        """Whether its plans follow from the seed alone, so that it has nothing to keep."""
+    @property
+    def is_whole(self) -> bool:
+        """Whether every epoch is of all samples."""
+    def may_be_full(self, epoch: int) -> bool:
+        """Whether `epoch` may be of all samples, as far as its settings tell."""
+    def selected(self, samples: int) -> int:
+        """The most of `samples` that an epoch has which is not full."""
+
 LAST_EPOCH: int
 """The last epoch that can be planned."""
 
@@ -212,8 +249,8 @@ def uniform_plan(samples: int, seed: int, epoch: int, rank: int, world: int, pad
 def parse_size(text: str, whole: int) -> int:
     """The bytes of `8GiB`, or of `20%` of `whole`."""
 
-def strategies() -> list[tuple[str, str, str]]:
-    """(name, its own policy, one line) of every strategy."""
+def strategies() -> list[Strategy]:
+    """Every strategy, with the defaults of its settings."""
 
 def policies() -> list[tuple[str, str]]:
     """(name, one line) of every policy."""

@@ -24,7 +24,7 @@ def saved(sampler: Sampler, loader: Any, batches: int, last: bool) -> dict[str, 
             state = sampler.state_dict(trained=min(running.start + batches * size, len(running)))
         # The loader may leave out an incomplete last batch, which the sampler does not know.
         state["left"] = state["left"] and not last
-    if sampler.strategy != "uniform":
+    if not sampler.follows_seed:
         state["learned"] = sampler.importance_state()
     return state
 

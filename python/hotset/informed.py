@@ -8,28 +8,30 @@ from typing import Any
 
 import torch
 
+from . import _core
 from .epoch import Epoch
 from .errors import InvalidError
+from .losses import quoted
 from .reevaluation import Loss, losses_of
 from .reports import Reports
 from .source import Plan, Planning
 from .wrapped import Planned
-
-_ASKING = ("hybrid", "realtime")
-"""Strategies that ask for re-evaluation."""
 
 _AT_ONCE = 1 << 20
 """Losses told in one call."""
 
 
 def judged_irreducible(
-    given: torch.Tensor | Sequence[float] | None, strategy: str, samples: int
+    given: torch.Tensor | Sequence[float] | None, strategy: _core.Strategy, samples: int
 ) -> torch.Tensor | None:
     """`irreducible=` as numbers by id, or an error that says what is wrong with it."""
     if given is None:
         return None
-    if strategy != "hybrid":
-        raise InvalidError(f"`irreducible=` is for the strategy `hybrid`, not for `{strategy}`: leave it out")
+    if not strategy.takes_irreducible:
+        those = [each.name for each in _core.strategies() if each.takes_irreducible]
+        raise InvalidError(
+            f"`irreducible=` is for the strategy {quoted(those)}, not for `{strategy.name}`: leave it out"
+        )
     losses = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
     if losses.shape != (samples,) or not bool(torch.isfinite(losses).all()):
         raise InvalidError(
@@ -43,6 +45,7 @@ class Informed:
     """The importance of samples, their re-evaluation, and the accuracy of the model."""
 
     strategy: str
+    _strategy: _core.Strategy
     epoch: int
     _what: Planned
     _source: Planning
@@ -78,7 +81,7 @@ class Informed:
         - `device`: that of the model's parameters where it is not given.
         - `collate`: makes inputs and labels of a list of samples; torch's own without it.
         """
-        if self.strategy in _ASKING and self._is_planned():
+        if self._strategy.reevaluates and self._is_planned():
             raise InvalidError(
                 f"`reevaluate` came after epoch {self.epoch} was planned, too late to change it; call "
                 "`sampler.set_epoch(epoch)`, then `sampler.reevaluate(...)`, and only then `len(loader)`, as "

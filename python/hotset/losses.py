@@ -11,9 +11,6 @@ from . import _core
 from .errors import InvalidError, kind_of
 from .parts import Part
 
-# The names of strategies that never look at losses.
-_NEEDS_NO_LOSSES = ("uniform", "quiver", "carousel")
-
 _tables: WeakKeyDictionary[Part, dict[torch.device, torch.Tensor]] = WeakKeyDictionary()
 """The places of the samples of each part, on each device that has ids."""
 
@@ -73,4 +70,4 @@ def quoted(names: Sequence[str]) -> str:
 
 
 def _no_losses() -> list[str]:
-    return [name for name, *_ in _core.strategies() if name in _NEEDS_NO_LOSSES]
+    return [strategy.name for strategy in _core.strategies() if not strategy.needs_losses]

@@ -89,7 +89,7 @@ class Sampler(Informed, DistributedSampler[int]):
         resume: bool = False,
     ) -> None:
         # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
-        _known("strategy", strategy, [name for name, *_ in _core.strategies()])
+        _known("strategy", strategy, [known.name for known in _core.strategies()])
         if policy is not None:
             _known("policy", policy, [name for name, _ in _core.policies()])
         if not 0 <= seed < 1 << 64:
@@ -125,7 +125,6 @@ class Sampler(Informed, DistributedSampler[int]):
         # Held as long as this is: the part, if it is one, of the dataset that the loader asks.
         self._what = planned(dataset)
         self._source = self._what.source
-        self._irreducible = judged_irreducible(irreducible, strategy, self._source.catalog.samples)
         if settings is not None and "epoch_length" in settings:
             length = settings["epoch_length"]
             raise InvalidError(
@@ -147,6 +146,8 @@ class Sampler(Informed, DistributedSampler[int]):
                 self._source.options if package_options is None else package_options
             ),
         )
+        self._strategy = _core.Strategy(strategy, list(scheme.settings.items()), epochs)
+        self._irreducible = judged_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._given = rank, num_replicas, resume
         self._attach(scheme)
         self.epoch = self._source.resumed or 0
@@ -184,6 +185,11 @@ class Sampler(Informed, DistributedSampler[int]):
         self._replays = True
 
     @property
+    def follows_seed(self) -> bool:
+        """Whether plans follow from the seed alone, so that there is nothing to keep of what was trained."""
+        return self._strategy.follows_seed
+
+    @property
     def num_samples(self) -> int:  # type: ignore[override]
         """Samples this rank trains in this epoch."""
         return len(self)
@@ -199,7 +205,7 @@ class Sampler(Informed, DistributedSampler[int]):
             return len(running)
         if self.epoch_length is not None:
             return self._slots()
-        if self.epoch == 0 or self.strategy == "uniform":
+        if self.epoch == 0 or self._strategy.is_whole:
             # Every strategy begins with an epoch of all samples.
             return self._whole()
         return len(self._plan()[1])
@@ -214,8 +220,8 @@ class Sampler(Informed, DistributedSampler[int]):
     def _whole(self) -> int:
         """This rank's part of an epoch of all samples."""
         _, world = self._source.ranks()
-        # `quiver` pads by itself; past the server every strategy is `uniform`.
-        pad = self.pad or (self.strategy == "quiver" and not self._source.past_server)
+        # Past the server every strategy is `uniform`.
+        pad = self.pad or (self._strategy.pads and not self._source.past_server)
         # Each dataset is cut by itself where there are several.
         return sum(math.ceil(size / world) if pad else size // world for size in self._what.sizes)
 
@@ -290,17 +296,17 @@ class Sampler(Informed, DistributedSampler[int]):
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
         """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
 
-        It is exact with `epoch_length`, and for strategies whose epochs are equally long. For `iis` and
-        `realtime` the shorter epochs follow from `fraction`, `warmup` and `full_last`, where the loss of
-        every sample is reported; other strategies find out while they train how short an epoch is, and
-        whole ones are counted.
+        It is exact with `epoch_length`, and for strategies whose epochs are equally long. For those that
+        select a share of the samples (`iis`, `realtime`) the shorter epochs follow from their settings, where
+        the loss of every sample is reported; other strategies find out while they train how short an epoch
+        is, and whole ones are counted.
         """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
         whole, samples, (_, world) = self._whole(), self._source.catalog.samples, self._source.ranks()
         # Past the server every epoch is whole.
         known = not self._source.past_server
-        drawn = most(self._scheme, samples, epochs) if known else [samples] * epochs
+        drawn = most(self._strategy, samples, epochs) if known else [samples] * epochs
         # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
         lengths = [min(whole, math.ceil(together / world)) for together in drawn]
         if self.epoch_length is not None:

@@ -369,11 +369,12 @@ class Served:
         here = Settings.read().local_world
         if here is not None and here < world:
             self.close()
+            alone = ", ".join(f"`{each.name}`" for each in _core.strategies() if each.follows_seed)
             raise InvalidError(
                 f"{world} ranks run on several hosts, {here} of them here, and `strategy={strategy!r}` plans "
                 "from what one server alone knows; that needs servers that know each other (`hotset serve "
-                "--cluster`, which is not there yet): train on one host, or choose `uniform`, or `carousel` "
-                "with a number for `fresh`"
+                "--cluster`, which is not there yet): train on one host, or choose a strategy that plans "
+                f"from its seed alone ({alone})"
             )
 
     def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:

@@ -94,8 +94,8 @@ class Scheme:
         return bool(self.strategy)
 
 
-KEPT = Scheme(strategy="", policy="minio", seed=0, prefetch=False, pad=False)
-"""Of a dataset without a sampler, such as one for validation: kept as it is asked for."""
+KEPT = Scheme(strategy="", policy="", seed=0, prefetch=False, pad=False)
+"""Of a dataset without a sampler, such as one for validation: kept as asked for, by the default policy."""
 
 
 class Batch(Protocol):

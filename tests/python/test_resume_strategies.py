@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from trees import equal_files
 
 SAMPLES, BATCH, EPOCHS = 300, 16, 4
-STRATEGIES = [name for name, *_ in _core.strategies()]
+STRATEGIES = [each.name for each in _core.strategies()]
 
 
 def made(place: Path, strategy: str) -> tuple[hotset.Sampler, DataLoader[Any]]:

@@ -18,9 +18,6 @@ use crate::mind::Mind;
 use crate::press::{Place, Press, Work};
 use crate::snapshot::Snapshot;
 
-/// Policies that need nothing but to be asked.
-const PLAIN: &[&str] = &["lru", "lfu", "random", "minio", "oracle"];
-
 /// An error for a pair that cannot work.
 fn check_pair(
     strategy: Option<&sampling::Entry>,
@@ -41,10 +38,11 @@ fn check_pair(
              another `policy`"
         )));
     }
-    if strategy.is_none() && !PLAIN.contains(&name) {
+    if strategy.is_none() && !policy.plain {
+        let plain = policy::REGISTRY.iter().filter(|entry| entry.plain).map(|entry| entry.name);
         return Err(Error::invalid(format!(
             "policy `{name}` goes by plans and losses, and a dataset without a sampler has neither: choose `{}`",
-            PLAIN.join("`, `")
+            plain.collect::<Vec<_>>().join("`, `")
         )));
     }
     Ok(())
@@ -148,7 +146,7 @@ impl Ready {
     ) -> Result<Self> {
         let (catalog, granted) = (&terms.catalog, terms.granted);
         let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
-        let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or("minio");
+        let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or(policy::DEFAULT);
         let entry = policy::find(name)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
         let sorted = place.and_then(|place| sorted(place, catalog, granted));

@@ -8,18 +8,21 @@ mod errors;
 mod indices;
 mod labels;
 mod plan;
+mod strategy;
 mod waiting;
 
 /// The native part of Hotset.
 #[pyo3::pymodule]
 mod _core {
     use hotset_core::bytes::Amount;
-    use hotset_core::{policy, sampling};
+    use hotset_core::policy;
     use pyo3::prelude::*;
 
     use crate::arguments::Whole;
     #[pymodule_export]
-    use crate::{batch::Batch, catalog::Catalog, client::Client, indices::Indices, plan::Plan};
+    use crate::{
+        batch::Batch, catalog::Catalog, client::Client, indices::Indices, plan::Plan, strategy::Strategy,
+    };
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's own name for it")]
@@ -51,10 +54,10 @@ mod _core {
         Ok(amount.of(whole.0))
     }
 
-    /// (name, its own policy, one line) of every strategy.
+    /// Every strategy, with the defaults of its settings.
     #[pyfunction]
-    fn strategies() -> Vec<(&'static str, &'static str, &'static str)> {
-        sampling::REGISTRY.iter().map(|entry| (entry.name, entry.policy, entry.summary)).collect()
+    fn strategies(py: Python<'_>) -> PyResult<Vec<Strategy>> {
+        Strategy::all().map_err(|error| crate::errors::raised(py, error))
     }
 
     /// (name, one line) of every policy.

@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "keeps the highest scores, and admits only who is known and not below them (SHADE)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("app", setup, Score::Rank, true, false)),
 };

@@ -21,6 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts the sample due farthest in the future, knowing all plans: a bound to compare with",
     bounded: true,
     offline: true,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(belady(setup)),
 };

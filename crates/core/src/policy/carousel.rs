@@ -12,6 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "admits until full; samples leave when the plan of `carousel` says so",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(carousel(setup)),
 };

@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "`icache` with a static buffer for the samples that `hybrid` re-evaluates (ImPACT)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: PARAMETERS,
     build: |setup| Box::new(Impact(Icache::impact(setup))),
 };

@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts the sample asked for least often since it came",
     bounded: true,
     offline: false,
+    plain: true,
     parameters: &[],
     build: |setup| Box::new(lfu(setup)),
 };

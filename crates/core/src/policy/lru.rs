@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts the sample asked for longest ago",
     bounded: true,
     offline: false,
+    plain: true,
     parameters: &[],
     build: |setup| Box::new(lru(setup)),
 };

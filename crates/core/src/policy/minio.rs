@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "admits until full and never evicts (CoorDL)",
     bounded: true,
     offline: false,
+    plain: true,
     parameters: &[],
     build: |setup| Box::new(minio(setup)),
 };

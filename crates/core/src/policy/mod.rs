@@ -60,6 +60,9 @@ pub static REGISTRY: &[Entry] = &[
     oracle::ENTRY,
 ];
 
+/// The name of the policy of a dataset that has no sampler and names none.
+pub const DEFAULT: &str = minio::ENTRY.name;
+
 /// A registered policy.
 pub struct Entry {
     /// Its name everywhere.
@@ -71,6 +74,9 @@ pub struct Entry {
     pub bounded: bool,
     /// Whether it needs every plan of the run beforehand, so that only a simulator can run it.
     pub offline: bool,
+    /// Whether it goes by requests alone, so that a dataset without a sampler, which has no plans and no losses, can
+    /// have it.
+    pub plain: bool,
     /// The settings it takes.
     pub parameters: &'static [Parameter],
     /// Makes one, empty.

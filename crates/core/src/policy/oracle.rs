@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "every sample hits, whatever the capacity: a bound to compare with",
     bounded: false,
     offline: false,
+    plain: true,
     parameters: &[],
     build: |setup| Box::new(Oracle::new(setup)),
 };

@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts the lowest batch-level score (SHADE's ablation)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("pq", setup, Score::Batch, false, false)),
 };

@@ -12,6 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts the lowest batch-level score, among equals the one asked for least (SHADE's ablation)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("pq_lfu", setup, Score::Batch, false, true)),
 };

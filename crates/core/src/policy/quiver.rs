@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "keeps chunks in the order they came, until they were used (Quiver)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: &[],
     build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
 };

@@ -14,6 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "evicts a random resident",
     bounded: true,
     offline: false,
+    plain: true,
     parameters: &[],
     build: |setup| Box::new(random(setup)),
 };

@@ -26,7 +26,7 @@ impl Strategy for Cis {
         let values = self.0.values(draw);
         let ranking = self.0.rank(draw, &values);
         let ids = self.0.everybody(draw);
-        let full = draw.epoch < setup.values.whole("warmup") || setup.is_full_last(draw.epoch);
+        let full = self.0.is_full(draw.epoch);
         let mut weights = Vec::new();
         if !full {
             let mut taken = Bits::new(setup.samples);
@@ -40,6 +40,10 @@ impl Strategy for Cis {
 
     fn repeats(&self) -> bool {
         false
+    }
+
+    fn is_whole(&self) -> bool {
+        true
     }
 
     fn needs_losses(&self) -> bool {

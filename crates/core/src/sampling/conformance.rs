@@ -226,7 +226,7 @@ fn a_run_that_resumes_goes_on_as_if_never_interrupted() {
 #[test]
 fn an_epoch_can_be_drawn_without_those_before() {
     everywhere(|entry, samples, world, pad| {
-        if entry.name != "uniform" {
+        if !(entry.build)(Setup::new(samples, 8)).follows_seed() {
             return;
         }
         for (epoch, whole) in (0..).zip(plans(entry, samples, 8, world, pad)) {
@@ -249,13 +249,83 @@ fn a_saved_state_of_something_else_is_refused() {
 #[test]
 fn what_comes_after_an_epoch_is_waited_for() {
     for entry in REGISTRY {
-        let waits = ["hybrid", "realtime", "pads", "batchloss"].contains(&entry.name);
-        assert_eq!((entry.build)(Setup::new(50, 0)).waits_for_trainer(), waits, "{}", entry.name);
-        // Whoever asks for losses of the current model must be among them.
         let mut job = Job::new(entry, 97, 0, 1, false);
+        let facts = Facts::of(&*job.strategy);
+        assert!(!facts.reevaluates || job.strategy.waits_for_trainer(), "{}", entry.name);
+        assert!(!facts.takes_irreducible || facts.reevaluates, "{}", entry.name);
         for epoch in 0..EPOCHS {
             job.epoch(epoch);
-            assert!(waits || job.strategy.reevaluates(epoch + 1) == Reevaluation::Nothing);
+            let asked = job.strategy.reevaluates(epoch + 1);
+            assert!(facts.reevaluates || asked == Reevaluation::Nothing, "{}", entry.name);
+        }
+    }
+}
+
+/// A job with a loss of every sample, drawn from the same seed once with and once without an accuracy.
+#[test]
+fn a_strategy_that_does_not_wait_for_its_trainer_draws_the_same_whatever_the_trainer_says() {
+    for entry in REGISTRY {
+        let drawn = |accuracy: Option<f64>| {
+            let mut strategy = (entry.build)(Setup { capacity: 40, ..Setup::new(97, 1) });
+            let mut table = Table::new(97);
+            let ids = (0..EPOCHS).map(|epoch| {
+                let report = |id| Report {
+                    id,
+                    value: 1.0 + id as f32,
+                    loss: 1.0,
+                    epoch: epoch as u32,
+                    step: id,
+                    late: false,
+                };
+                table.apply(&(0..97).map(report).collect::<Vec<_>>());
+                let draw = Draw { epoch, world: 1, importance: Some(&table), accuracy, ..Draw::default() };
+                strategy.draw(&draw).ids
+            });
+            ids.collect::<Vec<_>>()
+        };
+        if !(entry.build)(Setup::new(97, 1)).waits_for_trainer() {
+            assert_eq!(drawn(None), drawn(Some(0.5)), "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn epochs_are_as_long_as_strategies_say_beforehand() {
+    everywhere(|entry, samples, world, pad| {
+        let example = entry.example([], Some(20)).unwrap();
+        let selected = example.selected(samples);
+        for (epoch, plan) in (0..).zip(plans(entry, samples, 9, world, pad)) {
+            let drawn = plan.len() - plan.padded() + plan.left_out().len();
+            if example.is_whole() {
+                assert_eq!(drawn, samples, "{}", entry.name);
+            }
+            assert!(drawn <= samples, "{}", entry.name);
+            // What was carried over is drawn beside what is selected; ids without a loss are selected always.
+            let unknown = (0..samples as Id).filter(|&id| loss(id, epoch).is_nan()).count();
+            let most = if example.may_be_full(epoch) { samples } else { selected + unknown + world as usize };
+            assert!(drawn <= most, "{} epoch {epoch}: {drawn} of {most}", entry.name);
+        }
+    });
+}
+
+#[test]
+fn as_many_are_selected_as_was_said_where_every_loss_is_known() {
+    for (entry, fraction) in REGISTRY.iter().flat_map(|entry| [0.2, 0.7, 1.0].map(|share| (entry, share))) {
+        if entry.parameters.iter().all(|parameter| parameter.name != "fraction") {
+            continue;
+        }
+        let given = fraction.to_string();
+        let values = entry.values([("fraction", given.as_str())]).unwrap();
+        let mut strategy = (entry.build)(Setup { values, ..Setup::new(1_009, 3) });
+        let mut table = Table::new(1_009);
+        let all = |id| Report { id, value: id as f32, loss: id as f32, epoch: 0, step: 0, late: false };
+        table.apply(&(0..1_009).map(all).collect::<Vec<_>>());
+        let draw = Draw { epoch: 2, world: 1, importance: Some(&table), ..Draw::default() };
+        let drawn = strategy.draw(&draw).ids.len();
+        if strategy.may_be_full(2) {
+            assert_eq!(strategy.selected(1_009), 1_009, "{}", entry.name);
+        } else {
+            assert_eq!(drawn, strategy.selected(1_009), "{} {fraction}", entry.name);
         }
     }
 }

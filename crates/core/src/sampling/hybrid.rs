@@ -139,6 +139,14 @@ impl Strategy for Hybrid {
         true
     }
 
+    fn may_reevaluate(&self) -> bool {
+        true
+    }
+
+    fn takes_irreducible(&self) -> bool {
+        true
+    }
+
     fn close(&mut self, epoch: u64, importance: &Table) {
         if self.volatility.frozen().is_some() {
             return;

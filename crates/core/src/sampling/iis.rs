@@ -11,7 +11,7 @@
 //! is settled in the plan.
 
 use super::selection::{PARAMETERS, Selection};
-use super::{Draw, Drawn, Entry, Setup, Strategy};
+use super::{Draw, Drawn, Entry, Strategy};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "iis",
@@ -23,15 +23,9 @@ pub(super) const ENTRY: Entry = Entry {
 
 struct Iis(Selection);
 
-impl Iis {
-    fn is_full(&self, setup: &Setup, epoch: u64) -> bool {
-        epoch < setup.values.whole("warmup") || setup.is_full_last(epoch)
-    }
-}
-
 impl Strategy for Iis {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
-        self.0.plan(draw, self.0.values(draw), self.is_full(&self.0.setup, draw.epoch))
+        self.0.plan(draw, self.0.values(draw), self.0.is_full(draw.epoch))
     }
 
     fn repeats(&self) -> bool {
@@ -44,5 +38,13 @@ impl Strategy for Iis {
 
     fn looks_at_residents(&self, packages: bool) -> bool {
         self.0.looks_at_residents(packages)
+    }
+
+    fn may_be_full(&self, epoch: u64) -> bool {
+        self.0.may_be_full(epoch)
+    }
+
+    fn selected(&self, samples: usize) -> usize {
+        self.0.selected(samples)
     }
 }

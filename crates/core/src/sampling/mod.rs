@@ -8,11 +8,13 @@
 //! the plan before was decided to its last slot.
 //!
 //! Adding one is a file and a line in [`REGISTRY`]. The name there is its name in Python, in the command
-//! line, in metrics and in reports. `conformance` runs over every registered one.
+//! line, in metrics and in reports. What others must know of one, Python included, it says by the methods of
+//! [`Strategy`] ([`Facts`]): nothing else goes by names. `conformance` runs over every registered one.
 
 mod batchloss;
 mod carousel;
 mod cis;
+mod facts;
 mod hybrid;
 mod iis;
 mod infobatch;
@@ -28,6 +30,7 @@ mod uniform;
 #[cfg(test)]
 mod conformance;
 
+pub use facts::Facts;
 pub use plan::{Drawn, Event, Plan};
 pub use rolling::{Rolling, under_way};
 
@@ -284,6 +287,31 @@ pub trait Strategy: Send {
     /// Whether plans are padded whatever the job says, with padded slots of weight 0.
     fn pads(&self) -> bool {
         false
+    }
+    /// Whether plans follow from the seed alone, so that there is nothing a checkpoint must keep.
+    fn follows_seed(&self) -> bool {
+        false
+    }
+    /// Whether every epoch draws as many ids as there are samples, so that its length is known before its plan.
+    fn is_whole(&self) -> bool {
+        false
+    }
+    /// Whether some plans need losses under the current model ([`Self::reevaluates`]).
+    fn may_reevaluate(&self) -> bool {
+        false
+    }
+    /// Whether the losses of a model trained on other data may be subtracted from those under the current one, which
+    /// makes some of them negative.
+    fn takes_irreducible(&self) -> bool {
+        false
+    }
+    /// Whether `epoch` may draw every sample, as far as settings tell. The others draw at most [`Self::selected`].
+    fn may_be_full(&self, _epoch: u64) -> bool {
+        true
+    }
+    /// How many of `samples` an epoch draws that is not full, once a loss of every sample is known.
+    fn selected(&self, samples: usize) -> usize {
+        samples
     }
     /// What a user wants to know of the last plan, by name.
     fn notes(&self) -> Vec<(&'static str, f64)> {

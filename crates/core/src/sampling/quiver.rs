@@ -135,6 +135,10 @@ impl Strategy for Quiver {
         false
     }
 
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     fn needs_losses(&self) -> bool {
         false
     }

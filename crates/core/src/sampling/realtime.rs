@@ -23,13 +23,6 @@ struct Realtime {
     neglected: bool,
 }
 
-impl Realtime {
-    fn is_full(&self, epoch: u64) -> bool {
-        let setup = &self.selection.setup;
-        epoch < setup.values.whole("warmup") || setup.is_full_last(epoch)
-    }
-}
-
 impl Strategy for Realtime {
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
         let mut values = self.selection.values(draw);
@@ -44,7 +37,7 @@ impl Strategy for Realtime {
                 *value = loss;
             }
         }
-        self.selection.plan(draw, values, self.is_full(draw.epoch))
+        self.selection.plan(draw, values, self.selection.is_full(draw.epoch))
     }
 
     fn repeats(&self) -> bool {
@@ -63,11 +56,23 @@ impl Strategy for Realtime {
         true
     }
 
+    fn may_reevaluate(&self) -> bool {
+        true
+    }
+
+    fn may_be_full(&self, epoch: u64) -> bool {
+        self.selection.may_be_full(epoch)
+    }
+
+    fn selected(&self, samples: usize) -> usize {
+        self.selection.selected(samples)
+    }
+
     fn remarks(&self) -> Vec<Remark> {
         self.neglected.then(|| never_reevaluated(ENTRY.name)).into_iter().collect()
     }
 
     fn reevaluates(&self, epoch: u64) -> Reevaluation {
-        if epoch == 0 || self.is_full(epoch) { Reevaluation::Nothing } else { Reevaluation::All }
+        if epoch == 0 || self.selection.is_full(epoch) { Reevaluation::Nothing } else { Reevaluation::All }
     }
 }

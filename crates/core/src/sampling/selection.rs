@@ -67,6 +67,24 @@ impl Selection {
         }
     }
 
+    /// Whether `epoch` is one of all samples, at the beginning or at the end of a run.
+    pub(super) fn is_full(&self, epoch: u64) -> bool {
+        epoch < self.setup.values.whole("warmup") || self.setup.is_full_last(epoch)
+    }
+
+    /// Whether `epoch` may be one of nearly all samples: the second is planned while the last losses of the first are
+    /// on their way, and a sample without a loss is selected with certainty.
+    pub(super) fn may_be_full(&self, epoch: u64) -> bool {
+        epoch < 2 || self.is_full(epoch)
+    }
+
+    /// How many of `samples` are selected where a loss of each is known.
+    pub(super) fn selected(&self, samples: usize) -> usize {
+        let fraction = self.setup.values.share("fraction");
+        let parts = (0..samples).map(|place| part((place as f64 + 0.5) / samples as f64, fraction));
+        ((parts.sum::<u64>() + ONE / 2) / ONE) as usize
+    }
+
     /// What is known of every sample when a plan is drawn, not a number where nothing is.
     pub(super) fn values(&self, draw: &Draw<'_>) -> Vec<f32> {
         draw.importance
@@ -110,6 +128,11 @@ impl Selection {
     }
 }
 
+/// The probability of a sample at `percentile`, in parts of [`ONE`].
+fn part(percentile: f64, fraction: f64) -> u64 {
+    ((percentile.powf(1.0 / fraction - 1.0) * ONE as f64).round() as u64).min(ONE)
+}
+
 /// Draws ids by the percentiles of `ranking`; `front` comes first, with certainty.
 fn systematic(ranking: &Ranking, fraction: f64, front: Vec<Id>, rng: &mut Rng) -> Vec<Id> {
     let samples = ranking.order().len();
@@ -121,13 +144,12 @@ fn systematic(ranking: &Ranking, fraction: f64, front: Vec<Id>, rng: &mut Rng) -
     for (place, &id) in ranking.order().iter().enumerate() {
         places[id as usize] = place as u32;
     }
-    let beta = 1.0 / fraction - 1.0;
     let part = |id: Id| {
         if certain.contains(id) {
-            return ONE;
+            ONE
+        } else {
+            part(ranking.percentile(places[id as usize] as usize), fraction)
         }
-        let probability = ranking.percentile(places[id as usize] as usize).powf(beta);
-        ((probability * ONE as f64).round() as u64).min(ONE)
     };
     let mut ids: Vec<Id> = (0..samples as Id).collect();
     rng.shuffle(&mut ids);

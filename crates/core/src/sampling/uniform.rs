@@ -98,6 +98,14 @@ pub(super) fn carried_front(samples: Id, carried: &[Id]) -> Vec<Id> {
 }
 
 impl Strategy for Uniform {
+    fn follows_seed(&self) -> bool {
+        true
+    }
+
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn {
         let earlier = match (draw.carried, draw.epoch.checked_sub(1)) {
             (Some(carried), _) => carried.to_vec(),

@@ -49,6 +49,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "keeps the samples of highest loss; easy ones come in packages (iCache)",
     bounded: true,
     offline: false,
+    plain: false,
     parameters: PARAMETERS,
     build: |setup| Box::new(Icache::new(setup)),
 };
