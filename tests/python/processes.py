@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +127,19 @@ class StoreServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody has.
+    """Ports on loopback that nothing has.
 
-    Not of those that the kernel gives to connections: one might be taken again before somebody listens on it.
+    Not of those that the kernel gives to connections, nor of another process of the tests: one might be taken
+    again before something listens on it.
     """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(20_000 + process, 32_000, processes)
     draw = random.SystemRandom()
     ports: list[int] = []
     with contextlib.ExitStack() as held:
         while len(ports) < count:
-            probe, port = held.enter_context(socket.socket()), draw.randrange(20_000, 32_000)
+            probe, port = held.enter_context(socket.socket()), draw.choice(own)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 ports.append(port)
@@ -144,6 +149,60 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One of them."""
     return free_ports(1)[0]
+
+
+class Starter:
+    """Starts scripts that use torch, in the time of a fork; see `starter.py`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("starter.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._ended: dict[int, int] = {}
+
+    def start(self, command: Sequence[str], errors: Path) -> Started:
+        """Starts a script with its arguments and the present environment."""
+        assert self._process.stdin
+        print(json.dumps([command, dict(os.environ), str(errors)]), file=self._process.stdin, flush=True)
+        while (said := self._hear())[1] is not None:
+            self._ended[said[0]] = said[1]
+        return Started(self, said[0], errors)
+
+    def wait(self, pid: int) -> int:
+        """The exit code of what was started as `pid`, when it has ended."""
+        while pid not in self._ended:
+            ended, code = self._hear()
+            assert code is not None
+            self._ended[ended] = code
+        return self._ended.pop(pid)
+
+    def stop(self) -> None:
+        """Ends it, but nothing that it started."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _hear(self) -> tuple[int, int | None]:
+        assert self._process.stdout
+        pid, code = json.loads(self._process.stdout.readline())
+        return pid, code
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that a `Starter` started."""
+
+    starter: Starter
+    pid: int
+    errors: Path
+
+    def wait(self) -> tuple[int, str]:
+        """Its exit code, when it has ended, and what it wrote to standard error."""
+        return self.starter.wait(self.pid), self.errors.read_text()
 
 
 class Trainer:
