@@ -23,8 +23,8 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import DistributedSampler
 
 from . import _core
+from .callers import judge_callers
 from .dataset import Dataset
-from .divided import judge_callers
 from .epoch import Epoch, marked
 from .errors import InvalidError
 from .informed import Informed, judged_irreducible
@@ -248,7 +248,7 @@ class Sampler(Informed, DistributedSampler[int]):
                     "`set_epoch` was not called before an epoch; counting epochs from here: %d", following
                 )
             self.set_epoch(following)
-        judge_callers(self._source.ranks()[1])
+        judge_callers(self.dataset, self._source.catalog.samples, self._source.ranks()[1])
         start, plan = self._plan()
         self._judge_place(start, plan)
         self._fresh, self._loaded, self._start, self._length, self._planned = False, False, 0, (0, 1), None

@@ -38,7 +38,7 @@ def planned(dataset: object) -> Planned:
         return Planned(dataset.source, [(0, dataset)])
     if isinstance(dataset, ConcatDataset):
         return _joined(dataset)
-    ids, inner = _within(dataset)
+    ids, inner = within(dataset)
     if isinstance(inner, Dataset) and isinstance(dataset, Subset):
         if not ids:
             raise InvalidError("the `Subset` is empty: a plan needs a sample")
@@ -46,9 +46,9 @@ def planned(dataset: object) -> Planned:
         # As torch has them, which looks them up in the dataset below.
         chosen, part = inner.part([number + samples if number < 0 else number for number in ids])
         return Planned(chosen.source, [(0, chosen)], part)
-    given = _named(dataset)
+    given = named(dataset)
     if inner is not dataset:
-        given += f" of a {_named(inner)}"
+        given += f" of a {named(inner)}"
     raise InvalidError(
         f"this is a {given}, and `Sampler` plans a dataset of Hotset's (`hotset.ImageFolder`, `Dataset`, "
         "`Shards`, `Manifest`), a `Subset` or `random_split` part of one (or `train.select(ids)`), or a "
@@ -62,7 +62,7 @@ def _joined(together: ConcatDataset[object]) -> Planned:
     for first, dataset in zip([0, *together.cumulative_sizes], together.datasets, strict=False):
         if not isinstance(dataset, Dataset):
             raise InvalidError(
-                f"the `ConcatDataset` has a {_named(dataset)}, and each of its datasets must be one of "
+                f"the `ConcatDataset` has a {named(dataset)}, and each of its datasets must be one of "
                 "Hotset's; take parts with `train.select(ids)` instead of `Subset`"
             )
         if any(dataset.source is known.source for _, known in datasets):
@@ -73,7 +73,7 @@ def _joined(together: ConcatDataset[object]) -> Planned:
     return Planned(Joined([dataset.source for _, dataset in datasets]), datasets)
 
 
-def _within(dataset: object) -> tuple[list[int], object]:
+def within(dataset: object) -> tuple[list[int], object]:
     """What lies below all `Subset`s, and which samples of it they take."""
     if not isinstance(dataset, Subset):
         return [], dataset
@@ -85,6 +85,7 @@ def _within(dataset: object) -> tuple[list[int], object]:
     return ids, below
 
 
-def _named(thing: object) -> str:
+def named(thing: object) -> str:
+    """What a thing is, for messages."""
     kind = type(thing)
     return f"`{kind.__module__}.{kind.__qualname__}`".replace("`builtins.", "`")

@@ -13,6 +13,7 @@ import torch
 from hotset.losses import places_on
 from test_indices import as_planned
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import Dataset as Data
 from trees import content, equal_files, planned
 
 WHOLE = 150
@@ -109,7 +110,7 @@ def test_a_subset_goes_on_from_its_state(whole: hotset.Dataset) -> None:
 
 def test_the_numbers_of_a_part_are_refused_by_the_whole(whole: hotset.Dataset) -> None:
     sampler = hotset.Sampler(Subset(whole, IDS))
-    loader: DataLoader[Any] = DataLoader(whole, batch_size=10, sampler=sampler, collate_fn=list)
+    loader: DataLoader[Any] = DataLoader(Doubled(whole), batch_size=10, sampler=sampler, collate_fn=list)
     with pytest.raises(hotset.InvalidError, match="give the loader the `Subset`"):
         next(iter(loader))
 
@@ -254,3 +255,56 @@ def test_what_a_concatenation_cannot_have_is_named(two: list[hotset.Dataset], tm
         hotset.Sampler(ConcatDataset(two), packages=tmp_path / "packages")
     parts: ConcatDataset[Any] = ConcatDataset([two[0].select(range(9)), two[1]])
     assert len(hotset.Sampler(parts)) == 109
+
+
+class Doubled(Data[Any]):
+    """One's own wrapper, of a dataset each sample of which it has twice."""
+
+    def __init__(self, inner: Data[Any]) -> None:
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return 2 * len(self.inner)  # type: ignore[arg-type]
+
+    def __getitem__(self, number: int) -> Any:
+        return self.inner[number % len(self.inner)]  # type: ignore[arg-type]
+
+
+class Plain(Doubled):
+    """One that has each once."""
+
+    def __len__(self) -> int:
+        return len(self.inner)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_of_another_dataset_than_the_samplers_is_refused_with_what_to_write(
+    whole: hotset.Dataset, workers: int
+) -> None:
+    part, permuted = Subset(whole, IDS), Subset(whole, list(range(WHOLE))[::-1])
+    wrong: list[tuple[Any, Any, str]] = [
+        (
+            whole,
+            part,
+            r"a `torch\S+Subset` of 120 samples.*`hotset\S+Dataset` of 150.*sampler=hotset.Sampler\(part\)",
+        ),
+        (whole, permuted, "Subset` of 150 samples"),
+        (part, whole, "Dataset` of 150 samples.*Subset` of 120"),
+        (part, Subset(whole, IDS[:100]), "Subset` of 100 samples.*Subset` of 120"),
+        (whole, Plain(part), "Plain` of 120 samples.*what your dataset wraps"),
+        (whole.select(IDS), whole, "Dataset` of 150 samples"),
+    ]
+    for planned_dataset, loaded_dataset, message in wrong:
+        sampler = hotset.Sampler(planned_dataset)
+        with pytest.raises(hotset.InvalidError, match=message):
+            next(iter(DataLoader(loaded_dataset, 10, sampler=sampler, num_workers=workers, collate_fn=list)))
+    right: list[tuple[Any, Any]] = [
+        (part, Subset(whole, list(IDS))),
+        (whole, Plain(whole)),
+        (whole, Doubled(whole)),
+        (part, Plain(part)),
+    ]
+    for planned_dataset, loaded_dataset in right:
+        sampler = hotset.Sampler(planned_dataset)
+        loader: DataLoader[Any] = DataLoader(loaded_dataset, 10, sampler=sampler, collate_fn=list)
+        assert len(loaded(loader)) == len(planned_dataset)
