@@ -305,3 +305,18 @@ def test_wrong_credentials_buckets_and_options_are_named(bucket: Bucket) -> None
         hotset.Dataset(bucket.url("train"), storage_options={**good, "aws_access_key_id": "key\n"})
     with pytest.raises(hotset.InvalidError, match="`buc ket` is no name of a bucket"):
         hotset.Dataset("s3://buc ket/train", storage_options=good)
+
+
+def test_objects_whose_keys_no_path_can_name_are_left_out_and_said_once(
+    bucket: Bucket, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # SeaweedFS makes `a/b` of `a//b` before it lists it; what it keeps is a key with a control character.
+    good, bad = ["x/a.jpg", "x/c.jpg", "y/a.jpg"], ["x/b\x7f.jpg", "x/b\x7fb.jpg", "y/\x7f.jpg"]
+    for key in good + bad:
+        bucket.put(f"odd/{key}", key.encode())
+    dataset = hotset.Dataset(bucket.url("odd"), storage_options=bucket.options)
+    assert [bytes(dataset[number]).decode() for number in range(len(dataset))] == good
+    said = [line for line in capfd.readouterr().err.splitlines() if "are left out" in line]
+    assert len(said) == 1 and "places=3" in said[0] and "odd/x/b" in said[0], said
+    images = hotset.ImageFolder(bucket.url("odd"), loader=bytes, storage_options=bucket.options)
+    assert [label for _, label in images] == [0, 0, 1]

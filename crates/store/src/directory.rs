@@ -13,6 +13,7 @@ use hotset_core::{Error, Result};
 use rustix::fs::Stat;
 
 use crate::layout::{Layout, Selection};
+use crate::left_out::LeftOut;
 use crate::place::refuse;
 use crate::store::UNKNOWN;
 
@@ -82,33 +83,6 @@ pub(crate) struct File {
     pub(crate) version: u32,
 }
 
-/// Links that lead nowhere and were left out: how many, and the first few.
-#[derive(Debug, Default)]
-pub(crate) struct Dangling {
-    count: usize,
-    first: Vec<String>,
-}
-
-impl Dangling {
-    const SHOWN: usize = 3;
-
-    fn add(&mut self, path: &Path) {
-        self.count += 1;
-        if self.first.len() < Self::SHOWN {
-            self.first.push(format!("`{}`", path.display()));
-        }
-    }
-
-    /// Says so in one line, however many there are; whether there was something to say.
-    pub(crate) fn say(&self) -> bool {
-        if self.count > 0 {
-            let first = self.first.join(", ");
-            tracing::warn!(links = self.count, first, "links that lead nowhere are left out");
-        }
-        self.count > 0
-    }
-}
-
 /// What a directory holds, unsorted.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -119,7 +93,7 @@ pub(crate) struct Directory {
 /// Counts files and tells the count now and then.
 pub(crate) struct Progress<'a> {
     pub(crate) seen: u64,
-    pub(crate) dangling: Dangling,
+    pub(crate) dangling: LeftOut,
     pub(crate) tell: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
@@ -187,7 +161,7 @@ fn follow(
     selection: &Selection,
     name: &str,
     wanted: &mut dyn FnMut(&str) -> bool,
-    dangling: &mut Dangling,
+    dangling: &mut LeftOut,
 ) -> Result<Option<Metadata>> {
     match fs::metadata(link.path()) {
         Ok(metadata) if metadata.is_dir() => Ok(Some(metadata)),
@@ -199,7 +173,7 @@ fn follow(
             Err(unusable(link, &format!("it is a link that leads nowhere ({error}); mend or remove it")))
         }
         Err(_) => {
-            dangling.add(&link.path());
+            dangling.add(&link.path().display().to_string());
             Ok(None)
         }
     }
@@ -243,9 +217,9 @@ mod tests {
                 .unwrap();
         }
         let selection = Selection::new(Layout::Files, &[]).unwrap();
-        let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell: &mut |_| Ok(()) };
+        let mut progress = Progress { seen: 0, dangling: LeftOut::default(), tell: &mut |_| Ok(()) };
         Directory::read(directory.path(), &selection, &mut |_| true, &mut progress).unwrap();
-        assert_eq!((progress.dangling.count, progress.dangling.first.len()), (300, Dangling::SHOWN));
-        assert!(progress.dangling.say() && !Dangling::default().say());
+        let shown = progress.dangling.shown().unwrap();
+        assert_eq!((progress.dangling.count, shown.split(", ").count()), (300, 3), "{shown}");
     }
 }

@@ -16,8 +16,9 @@ use std::path::Path;
 use hotset_core::{Error, Result};
 
 use crate::catalog::{self, Builder, Catalog};
-use crate::directory::{Dangling, Directory, File, Progress, Stamp};
+use crate::directory::{Directory, File, Progress, Stamp};
 use crate::layout::{Layout, Selection};
+use crate::left_out::LeftOut;
 use crate::listing::{Listing, Origin, Seen};
 use crate::place::refuse;
 
@@ -27,13 +28,15 @@ pub(crate) fn list(
     selection: &Selection,
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Listing> {
-    let mut progress = Progress { seen: 0, dangling: Dangling::default(), tell };
+    let mut progress = Progress { seen: 0, dangling: LeftOut::default(), tell };
     let mut walk = Walk { root, selection, ancestors: Vec::new(), directories: Vec::new() };
     let catalog = match selection.layout {
         Layout::Images => walk.images(&mut progress),
         Layout::Files | Layout::Shards | Layout::Manifest => walk.files(&mut progress),
     };
-    progress.dangling.say();
+    if let Some(first) = progress.dangling.shown() {
+        tracing::warn!(links = progress.dangling.count, first, "links that lead nowhere are left out");
+    }
     let catalog = catalog?;
     (progress.tell)(catalog.len() as u64)?;
     let origin = Origin { directories: walk.directories, ..Origin::default() };

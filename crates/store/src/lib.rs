@@ -15,6 +15,7 @@ mod files;
 mod folder;
 mod labels;
 mod layout;
+mod left_out;
 mod listing;
 mod manifest;
 mod names;

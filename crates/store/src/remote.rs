@@ -11,6 +11,7 @@
 //! by side are put together by the engine, which has their buffers.
 
 mod address;
+mod around;
 mod connect;
 mod failure;
 mod keys;
@@ -57,7 +58,7 @@ impl Remote {
         // Clients look for their runtime when they are made.
         let runtime = runtime()?;
         let _entered = runtime.enter();
-        let client = connect(&address, options)?;
+        let client = connect(&address, options)?.objects;
         let (options, runtime) = (options.clone(), Arc::clone(&runtime));
         Ok(Self { address, options, client, runtime, reached: AtomicBool::new(false) })
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hotset_core::{Error, Kind};
 use hotset_store::{Layout, Location, Opened, ReadError, Request, open};
+use reqwest::Url;
 use scripted::{Answer, Asked, Scripted};
 
 /// The page of a listing of `keys` below `train`, all of eight bytes and of version `v1`.
@@ -329,8 +330,66 @@ fn an_answer_that_the_client_panics_on_is_an_error_and_no_panic() {
     assert!(error.message.contains("the client gave up"), "{error}");
 }
 
+/// A page of the sorted `keys`, as S3 gives it: below the prefix asked for, behind a key, grouped by `/`.
+fn page_of(keys: &[&str], asked: &Asked) -> Answer {
+    let url = Url::parse(&format!("http://bucket{}", asked.path)).unwrap();
+    let value =
+        |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let (prefix, after) = (value("prefix").unwrap(), value("start-after").unwrap_or_default());
+    let most = value("max-keys").map_or(1_000, |most| most.parse().unwrap());
+    let grouped = value("delimiter").is_some();
+    let mut found: Vec<(&str, bool)> = Vec::new();
+    for key in keys.iter().filter(|key| key.starts_with(&prefix) && ***key > *after) {
+        let group = key[prefix.len()..].find('/').filter(|_| grouped);
+        let entry = group.map_or((*key, false), |at| (&key[..=prefix.len() + at], true));
+        if found.last() != Some(&entry) {
+            found.push(entry);
+        }
+    }
+    let more = if found.len() > most { "<NextContinuationToken>more</NextContinuationToken>" } else { "" };
+    found.truncate(most);
+    let entry = |(key, group): &(&str, bool)| match group {
+        true => format!("<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>"),
+        false => format!(
+            "<Contents><Key>{key}</Key><Size>{}</Size><ETag>\"v1\"</ETag>\
+             <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>",
+            if key.ends_with('/') { 0 } else { 8 }
+        ),
+    };
+    let entries: String = found.iter().map(entry).collect();
+    Answer::object("page", format!("<ListBucketResult>{entries}{more}</ListBucketResult>").as_bytes())
+}
+
 #[test]
-fn a_key_with_an_empty_part_is_named_and_credentials_are_not_blamed() {
+fn keys_that_no_path_can_name_are_left_out_and_all_others_listed() {
+    const KEYS: [&str; 13] = [
+        "train//a.png",
+        "train/a.png",
+        "train/b-.png",
+        "train/b/",
+        "train/b/./x.png",
+        "train/b//c.png",
+        "train/b//d.png",
+        "train/b/0",
+        "train/b/c.png",
+        "train/d/../e.png",
+        "train/d/y.png",
+        "train/e/..",
+        "train/e/z.png",
+    ];
+    // The empty object of a folder is known by what follows it, which `b-.png` hides.
+    let files = ["a.png", "b", "b-.png", "b/0", "b/c.png", "d/y.png", "e/z.png"];
+    let images = ["b/c.png", "d/y.png", "e/z.png"];
+    for (layout, expected) in [(Layout::Files, &files[..]), (Layout::Images, &images)] {
+        let server = Scripted::new(|asked| page_of(&KEYS, asked));
+        let catalog = open(&request(&server, layout, &[]), None, &mut |_| Ok(())).unwrap().catalog;
+        let keys: Vec<String> = (0..catalog.len() as u32).map(|id| catalog.key(id)).collect();
+        assert_eq!(keys, expected, "{layout:?}");
+    }
+}
+
+#[test]
+fn a_store_that_lists_from_its_first_key_whatever_was_asked_gets_an_error_that_names_the_key() {
     let server = Scripted::new(|_| page(&["a.png", "b//c.png"], &[]));
     let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);

@@ -13,6 +13,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::{ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 
 use super::address::{Address, Kind, check_length, without_credentials};
@@ -39,8 +40,21 @@ macro_rules! with_options {
     }};
 }
 
+/// A client of a store.
+pub(crate) struct Client {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    /// The same, asked for one page of a listing at a time; web servers have none.
+    pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
+}
+
+impl Client {
+    fn paged<S: ObjectStore + PaginatedListStore + Clone>(store: S) -> Self {
+        Self { objects: Arc::new(store.clone()), pages: Some(Arc::new(store)) }
+    }
+}
+
 /// A client of the store at `address`.
-pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Arc<dyn ObjectStore>> {
+pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Client> {
     // Whoever asks tries again: reads by the engine, which knows what still matters.
     for (name, value) in options.iter().filter(|(name, _)| is_address(name)) {
         check_address(name, value)?;
@@ -51,7 +65,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
     let plain = base.starts_with("http://")
         || options.iter().any(|(name, value)| is_address(name) && value.starts_with("http://"));
     let allow = plain.then_some((ClientConfigKey::AllowHttp, "true"));
-    let built: object_store::Result<Arc<dyn ObjectStore>> = match address.kind {
+    let built: object_store::Result<Client> = match address.kind {
         Kind::S3 => {
             let mut builder =
                 AmazonS3Builder::from_env().with_url(base).with_retry(retry).with_http_connector(SameServer);
@@ -70,7 +84,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             if !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
                 return Err(Error::invalid(format!("`{region}` for `aws_region` is no name of a region")));
             }
-            builder.build().map(|store| Arc::new(store) as _)
+            builder.build().map(Client::paged)
         }
         Kind::Google => {
             let mut builder = GoogleCloudStorageBuilder::from_env().with_url(base).with_retry(retry);
@@ -82,7 +96,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             check_sendable(key.as_ref(), builder.get_config_value(&key))?;
             let key = GoogleConfigKey::BaseUrl;
             builder.get_config_value(&key).map_or(Ok(()), |value| check_address(key.as_ref(), &value))?;
-            builder.build().map(|store| Arc::new(store) as _)
+            builder.build().map(Client::paged)
         }
         Kind::Azure => {
             let mut builder = MicrosoftAzureBuilder::from_env().with_url(base).with_retry(retry);
@@ -93,7 +107,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             for key in [AzureConfigKey::AccountName, AzureConfigKey::Token] {
                 check_sendable(key.as_ref(), builder.get_config_value(&key))?;
             }
-            builder.build().map(|store| Arc::new(store) as _)
+            builder.build().map(Client::paged)
         }
         Kind::Http => {
             let (own, options): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -108,7 +122,8 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
             if let Some((key, value)) = allow {
                 builder = builder.with_config(key, value);
             }
-            with_options!(builder, ClientConfigKey, options).build().map(|store| Arc::new(store) as _)
+            let built = with_options!(builder, ClientConfigKey, options).build();
+            built.map(|store| Client { objects: Arc::new(store), pages: None })
         }
     };
     built.map_err(|error| {
@@ -213,8 +228,8 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }
 
-    fn connected(place: &str, pairs: &[(&str, &str)]) -> Result<Arc<dyn ObjectStore>> {
-        connect(&Address::parse(place).unwrap()?, &options(pairs))
+    fn connected(place: &str, pairs: &[(&str, &str)]) -> Result<()> {
+        connect(&Address::parse(place).unwrap()?, &options(pairs)).map(drop)
     }
 
     #[test]

@@ -15,15 +15,17 @@ use std::time::SystemTime;
 
 use futures_util::{StreamExt, stream};
 use hotset_core::{Error, Result};
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore};
 use tokio::task::JoinHandle;
 
-use super::connect::connect;
+use super::connect::{Client, connect};
+use super::pages::Place;
 use super::{Address, Remote, pages, version};
 use crate::catalog::{Builder, Catalog, Directory};
 use crate::folder::shortened;
 use crate::layout::{Layout, Selection};
+use crate::left_out::LeftOut;
 use crate::listing::{Listing, Origin, seconds};
 use crate::names::{LONGEST, Names};
 use crate::patience::Patience;
@@ -47,7 +49,7 @@ pub(crate) fn list(
     let walk = Arc::new(Walk {
         client: connect(&remote.address, &remote.options)?,
         address: remote.address.clone(),
-        place: remote.address.shown(),
+        shown: remote.address.shown(),
         selection: selection.clone(),
         seen: AtomicU64::new(0),
         reached: remote.reached.load(Ordering::Relaxed),
@@ -68,12 +70,14 @@ struct Keys {
     versions: Vec<u32>,
     /// Those that are samples, in the order of the catalog; set by `arrange`.
     order: Vec<u32>,
+    /// Keys that no path can name.
+    unnamed: LeftOut,
 }
 
 struct Walk {
-    client: Arc<dyn ObjectStore>,
+    client: Client,
     address: Address,
-    place: String,
+    shown: String,
     selection: Selection,
     seen: AtomicU64,
     /// Whether the store has answered before.
@@ -82,11 +86,13 @@ struct Walk {
 
 impl Walk {
     async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
-        let top = pages::top(&*self.client, self.prefix(), &self.place, Patience::with(self.reached)).await?;
+        let mut unnamed = LeftOut::default();
+        let top = pages::top(&self.place(self.prefix()), Patience::with(self.reached), &mut unnamed).await?;
         let mut prefixes = top.common_prefixes;
         prefixes.sort_unstable_by(|a, b| a.as_ref().cmp(b.as_ref()));
         if prefixes.is_empty() {
             let takes = |meta: &&ObjectMeta| self.selection.takes(self.address.below(&meta.location));
+            warn_of(&unnamed);
             return Err(self.no_classes(top.objects.iter().filter(takes).count()));
         }
         let classes: Vec<String> =
@@ -99,7 +105,8 @@ impl Walk {
         let mut told = 0;
         for (label, class) in (0u32..).zip(&classes) {
             let Some(keys) = lists.next().await else { break };
-            let keys = keys?;
+            let mut keys = keys?;
+            unnamed.extend(std::mem::take(&mut keys.unnamed));
             let seen = self.seen.load(Ordering::Relaxed);
             if seen >= told + PROGRESS {
                 told = seen;
@@ -110,11 +117,12 @@ impl Walk {
             }
             keys.push_into(&mut builder, Some(label))?;
         }
+        warn_of(&unnamed);
         if !empty.is_empty() {
             return Err(Error::invalid(format!(
                 "no images in the class folders {} of `{}`; the extensions taken are {}",
                 shortened(&empty),
-                self.place,
+                self.shown,
                 self.selection.shown()
             )));
         }
@@ -122,7 +130,7 @@ impl Walk {
     }
 
     async fn files(&self, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
-        let mut keys = Keys::default();
+        let (mut keys, mut unnamed) = (Keys::default(), LeftOut::default());
         let take = |meta: &ObjectMeta| {
             self.take(meta, &mut keys)?;
             if keys.len().is_multiple_of(PROGRESS as usize) {
@@ -130,7 +138,9 @@ impl Walk {
             }
             Ok(())
         };
-        pages::each(&*self.client, self.prefix(), &self.place, Patience::with(self.reached), take).await?;
+        let patience = Patience::with(self.reached);
+        pages::each(&self.place(self.prefix()), patience, &mut unnamed, take).await?;
+        warn_of(&unnamed);
         keys.arrange(false);
         let mut builder = Builder::new(Vec::new());
         keys.push_into(&mut builder, None)?;
@@ -138,16 +148,17 @@ impl Walk {
         if catalog.is_empty() {
             let taken = self.selection.shown();
             let which = if taken.is_empty() { String::new() } else { format!(" that end in {taken}") };
-            return Err(Error::invalid(format!("no files{which} below `{}`", self.place)));
+            return Err(Error::invalid(format!("no files{which} below `{}`", self.shown)));
         }
         Ok(catalog)
     }
 
     /// The keys of a class that are samples.
     async fn class(self: Arc<Self>, prefix: Path) -> Result<Keys> {
-        let mut keys = Keys::default();
+        let (mut keys, mut unnamed) = (Keys::default(), LeftOut::default());
         let take = |meta: &ObjectMeta| self.take(meta, &mut keys);
-        pages::each(&*self.client, Some(&prefix), &self.place, Patience::default(), take).await?;
+        pages::each(&self.place(Some(&prefix)), Patience::default(), &mut unnamed, take).await?;
+        keys.unnamed = unnamed;
         keys.arrange(true);
         Ok(keys)
     }
@@ -162,12 +173,16 @@ impl Walk {
         keys.push(key, meta.size, version::version(meta))
     }
 
+    fn place<'a>(&'a self, prefix: Option<&'a Path>) -> Place<'a> {
+        Place { client: &self.client, prefix, shown: &self.shown }
+    }
+
     fn prefix(&self) -> Option<&Path> {
         Some(&self.address.prefix).filter(|prefix| !prefix.as_ref().is_empty())
     }
 
     fn no_classes(&self, flat: usize) -> Error {
-        let place = &self.place;
+        let place = &self.shown;
         Error::invalid(if flat > 0 {
             format!(
                 "`{place}` holds `{flat}` images and no class folders; put the images of each class below a prefix \
@@ -243,6 +258,16 @@ impl Keys {
             builder.push(directory, name, size, version, label)?;
         }
         Ok(())
+    }
+}
+
+fn warn_of(unnamed: &LeftOut) {
+    if let Some(first) = unnamed.shown() {
+        tracing::warn!(
+            places = unnamed.count,
+            first,
+            "objects whose keys no path can name (`a//b`, `a/./b`) are left out"
+        );
     }
 }
 

@@ -2,39 +2,54 @@
 //!
 //! A page can fail after its head has come, when no client would ask for it again. The listing then goes on behind
 //! the last key it had, which is right as long as keys come in their order; where they do not (some stores
-//! have none) a failure in the middle ends it.
+//! have none) a failure in the middle ends it. A page with a key that no path can name fails as well: the rest is
+//! then listed around such keys (`around`).
 
 use futures_util::StreamExt;
 use hotset_core::{Error, Result};
 use object_store::path::Path;
-use object_store::{ListResult, ObjectMeta, ObjectStore};
+use object_store::{ListResult, ObjectMeta};
 
 use super::address::check_length;
+use super::around::{around, unnamed_key};
+use super::connect::Client;
 use super::failure::{GAVE_UP, refuse, tell};
 use crate::contained::Contained;
+use crate::left_out::LeftOut;
 use crate::patience::Patience;
 
-/// Hands every object below `prefix` to `take`, in the order of the store. `place` is for errors.
+/// What is listed.
+pub(super) struct Place<'a> {
+    pub(super) client: &'a Client,
+    pub(super) prefix: Option<&'a Path>,
+    /// For errors.
+    pub(super) shown: &'a str,
+}
+
+/// Hands every object of `place` to `take`, in the order of the store.
 pub(super) async fn each(
-    store: &dyn ObjectStore,
-    prefix: Option<&Path>,
-    place: &str,
+    place: &Place<'_>,
     mut patience: Patience,
+    unnamed: &mut LeftOut,
     mut take: impl FnMut(&ObjectMeta) -> Result<()>,
 ) -> Result<()> {
+    let store = &place.client.objects;
+    let mut take = |meta: &ObjectMeta| {
+        place.short(&meta.location)?;
+        take(meta)
+    };
     let mut last: Option<Path> = None;
     let mut in_order = true;
     loop {
         let mut found = match &last {
-            None => store.list(prefix),
-            Some(last) => store.list_with_offset(prefix, last),
+            None => store.list(place.prefix),
+            Some(last) => store.list_with_offset(place.prefix, last),
         };
         let failure = loop {
-            match Contained(found.next()).await.ok_or_else(|| gave_up(place))? {
+            match Contained(found.next()).await.ok_or_else(|| place.gave_up())? {
                 None => return Ok(()),
                 Some(Err(failure)) => break failure,
                 Some(Ok(meta)) => {
-                    short(&meta.location, place)?;
                     take(&meta)?;
                     in_order &= last.as_ref().is_none_or(|last| *last < meta.location);
                     last = Some(meta.location);
@@ -43,49 +58,68 @@ pub(super) async fn each(
             }
         };
         if !in_order {
-            return Err(refuse(place, &failure));
+            return Err(refuse(place.shown, &failure));
         }
-        waited(&mut patience, place, &failure).await?;
+        if unnamed_key(&failure).is_some() {
+            let after = last.map(String::from);
+            let take = |page: ListResult| page.objects.iter().try_for_each(&mut take);
+            return around(place, false, after, &failure, patience, unnamed, take).await;
+        }
+        place.waited(&mut patience, &failure).await?;
     }
 }
 
-/// What lies directly below `prefix`.
+/// What lies directly below `place`.
 pub(super) async fn top(
-    store: &dyn ObjectStore,
-    prefix: Option<&Path>,
-    place: &str,
+    place: &Place<'_>,
     mut patience: Patience,
+    unnamed: &mut LeftOut,
 ) -> Result<ListResult> {
-    loop {
-        let found = Contained(store.list_with_delimiter(prefix)).await.ok_or_else(|| gave_up(place))?;
-        let failure = match found {
-            Ok(found) => {
-                found.common_prefixes.iter().try_for_each(|prefix| short(prefix, place))?;
-                return Ok(found);
+    let found = loop {
+        let found = Contained(place.client.objects.list_with_delimiter(place.prefix)).await;
+        match found.ok_or_else(|| place.gave_up())? {
+            Ok(found) => break found,
+            Err(failure) if unnamed_key(&failure).is_some() => {
+                let mut whole = ListResult {
+                    common_prefixes: Vec::new(),
+                    objects: Vec::new(),
+                    extensions: Default::default(),
+                };
+                let take = |page: ListResult| {
+                    whole.common_prefixes.extend(page.common_prefixes);
+                    whole.objects.extend(page.objects);
+                    Ok(())
+                };
+                around(place, true, None, &failure, patience, unnamed, take).await?;
+                break whole;
             }
-            Err(failure) => failure,
-        };
-        waited(&mut patience, place, &failure).await?;
-    }
-}
-
-/// Refuses a key that no request could hold.
-fn short(key: &Path, place: &str) -> Result<()> {
-    check_length(key.as_ref()).map_err(|why| Error::invalid(format!("in `{place}` the key {why}; remove it")))
-}
-
-fn gave_up(place: &str) -> Error {
-    Error::invalid(format!("`{place}` could not be listed: {GAVE_UP}"))
-}
-
-/// Waits before the next attempt, or says why there is none.
-async fn waited(patience: &mut Patience, place: &str, failure: &object_store::Error) -> Result<()> {
-    let told = tell(failure);
-    match told.retriable().then(|| patience.pause_after(&told)).flatten() {
-        Some(pause) => {
-            tokio::time::sleep(pause).await;
-            Ok(())
+            Err(failure) => place.waited(&mut patience, &failure).await?,
         }
-        None => Err(refuse(place, failure)),
+    };
+    found.common_prefixes.iter().try_for_each(|prefix| place.short(prefix))?;
+    Ok(found)
+}
+
+impl Place<'_> {
+    /// Refuses a key that no request could hold.
+    fn short(&self, key: &Path) -> Result<()> {
+        check_length(key.as_ref())
+            .map_err(|why| Error::invalid(format!("in `{}` the key {why}; remove it", self.shown)))
+    }
+
+    pub(super) fn gave_up(&self) -> Error {
+        Error::invalid(format!("`{}` could not be listed: {GAVE_UP}", self.shown))
+    }
+
+    /// Waits before the next attempt, or says why there is none.
+    pub(super) async fn waited(&self, patience: &mut Patience, failure: &object_store::Error) -> Result<()> {
+        let told = tell(failure);
+        match told.retriable().then(|| patience.pause_after(&told)).flatten() {
+            Some(pause) => {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            None => Err(refuse(self.shown, failure)),
+        }
     }
 }
