@@ -341,6 +341,12 @@ class Served:
 
     def _remark(self, said: dict[str, Any]) -> str:
         """What the user should know of the run that the server has opened."""
+        if said["earlier"] is not None and self._resume is not None:
+            return (
+                f"`resume=True`: what job `{self.job.run}` had learned by epoch {said['earlier']} could not "
+                "be read, as the log of the server says, and this run starts afresh; load its checkpoint "
+                "(`sampler.load_state_dict`, `sampler.load_importance_state`) if there is one"
+            )
         if said["earlier"] is not None:
             used, packages = "uses nothing of it", self._scheme.packages
             if packages not in ("", "off"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import hotset
 import pytest
-from processes import free_port, until
+from processes import Started, Starter, free_port, until
 from trees import equal_files
 
 SCRIPT = Path(__file__).with_name("runs.py")
@@ -50,27 +50,22 @@ class Said:
 class Trainings:
     """Starts `runs.py`, one process after the other."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, starter: Starter) -> None:
         self.place = equal_files(top / "tree", SAMPLES, 60)
         self.top = top
+        self._starter = starter
         self._count = 0
 
-    def begin(self, *arguments: str, launcher: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], Path]:
+    def begin(self, *arguments: str) -> tuple[Started, Path]:
         """Starts one; its process and where it writes."""
-        self._count += 1
-        out = self.top / f"out-{self._count}"
-        out.mkdir()
-        command = [sys.executable, *launcher, str(SCRIPT), str(self.place), str(out), *arguments]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        return process, out
+        command, out = self._next(arguments)
+        return self._starter.start(command, out.with_suffix(".errors")), out
 
     def run(self, *arguments: str, ends: int = 0) -> Said:
         """Starts one and waits until it ends as it should; what it said."""
         process, out = self.begin(*arguments)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == ends, errors
+        code, errors = process.wait()
+        assert code == ends, errors
         (file,) = out.iterdir()
         return Said.read(file)
 
@@ -78,19 +73,36 @@ class Trainings:
         """Has torchrun start two ranks and start them over once; what each said, by rank and attempt."""
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
         launcher += ("--master-port", str(free_port()))
-        process, out = self.begin(*arguments, launcher=launcher)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+        command, out = self._next(arguments)
+        process = subprocess.run(
+            [sys.executable, *launcher, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert process.returncode == 0, process.stderr
         found = {}
         for file in out.iterdir():
             rank, attempt, _ = file.name.split(".")
             found[int(rank), int(attempt)] = Said.read(file)
         return found
 
+    def _next(self, arguments: tuple[str, ...]) -> tuple[list[str], Path]:
+        self._count += 1
+        out = self.top / f"out-{self._count}"
+        out.mkdir()
+        return [str(SCRIPT), str(self.place), str(out), *arguments], out
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Starter]:
+    """One for all of these tests."""
+    made = Starter()
+    yield made
+    made.stop()
+
 
 @pytest.fixture
-def trainings(tmp_path: Path) -> Iterator[Trainings]:
-    yield Trainings(tmp_path)
+def trainings(tmp_path: Path, starter: Starter) -> Trainings:
+    """Trainings of one dataset."""
+    return Trainings(tmp_path, starter)
 
 
 @pytest.mark.parametrize("ends", ["well", "killed"])
@@ -134,6 +146,18 @@ def test_a_killed_run_goes_on_two_epochs_back_as_if_nothing_had_happened(
     assert rest.start == (1 if asked == "state" else 4), "where it stood"
     assert rest.epochs == {epoch: whole.epochs[epoch] for epoch in range(2, 6)}
     assert rest.scores == whole.scores, "nothing of epochs 2 to 4 that were left is known"
+
+
+def test_resume_of_a_damaged_state_starts_afresh_and_says_so(trainings: Trainings) -> None:
+    first = trainings.run("--job", "exp", "--epochs", "2")
+    states = list(Path(os.environ["HOTSET_CACHE_DIR"], "state").glob("*.state"))
+    assert states
+    for state in states:
+        state.write_bytes(b"damaged")
+    again = trainings.run("--job", "exp", "--epochs", "2", "--resume")
+    assert again.run != first.run and again.epochs == first.epochs
+    (warned,) = again.warned
+    assert "what job `exp` had learned by epoch 1 could not be read" in warned and "starts afresh" in warned
 
 
 def test_resume_goes_on_with_the_epoch_that_was_under_way(trainings: Trainings) -> None:
@@ -228,13 +252,13 @@ def test_a_second_live_run_of_a_name_is_refused(trainings: Trainings, tmp_path: 
         until("it trains", lambda: any("ids" in file.read_text() for file in out.iterdir()))
         more = {"afresh": (), "load": ("--load", str(kept)), "resume": ("--resume",)}[how]
         second, _ = trainings.begin("--job", "exp", "--epochs", "9", *more)
-        _, errors = second.communicate(timeout=300)
-        assert second.returncode == 1
+        code, errors = second.wait()
+        assert code == 1
         assert "InvalidError: another training runs as job `exp" in errors and "`job=`" in errors
     finally:
         hold.touch()
-        _, errors = first.communicate(timeout=300)
-    assert first.returncode == 0, errors
+        code, errors = first.wait()
+    assert code == 0, errors
 
 
 def test_every_run_has_a_recording_of_its_own_without_the_epochs_it_left(

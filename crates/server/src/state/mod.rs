@@ -115,6 +115,9 @@ impl States {
         if let Some(put) = put {
             return self.go_on(engine, keeper, peer, opening, put);
         }
+        // Looked up first: a state that has to be set aside was one.
+        let before =
+            self.directory.as_ref().map(|directory| files::runs(directory, kept(&opening.request.job)));
         let run = match (&opening.run, &opening.resume) {
             (Some(run), _) => Some(run.clone()),
             (None, Some(resume)) => self.run_to_resume(kept(&opening.request.job), resume),
@@ -139,7 +142,6 @@ impl States {
             members.files.iter_mut().for_each(Files::drop_all);
             members.place = Some((resume.epoch.unwrap_or(0), resume.position));
         } else if opening.run.is_none() {
-            let before = self.directory.as_ref().map(|directory| files::runs(directory, name));
             members.earlier = before.unwrap_or_default().first().map(|found| found.epoch);
         }
         let packaging = opening.packaging(engine)?;
