@@ -45,7 +45,7 @@ FEWER = replace(UNIFORM, epochs=10, warm=10 / 30)
 ECHO = replace(UNIFORM, epochs=10, warm=10 / 30, echo=3.0)
 SUBSET = replace(UNIFORM, epochs=110, warm=110 / 30, subset=13_667, cache="73.17%")
 BLOCK = replace(UNIFORM, epochs=8, warm=8 / 30, echo=3.75, block=0.2, cache="0")
-CONTROLS = (FEWER, ECHO, SUBSET, BLOCK)
+CONTROLS = (FEWER, ECHO, SUBSET, BLOCK, replace(BLOCK, block=0.4))
 
 SUBSTITUTES = (Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"}))
 BASE = (Run("cis", "lru"),)
@@ -58,7 +58,7 @@ SHADE = (Run("pads", "app", {"repeat": 3}), Run("batchloss", "minio"), Run("quiv
 def accuracy() -> Iterator[Run]:
     """Accuracy against storage reads: five seeds of all; `lru` once, for its reads."""
     for seed in range(5):
-        yield from (replace(run, seed=seed) for run in FIVE_SEEDS)
+        yield from (replace(run, seed=seed) for run in (*FIVE_SEEDS, *BASE))
     yield DEFAULT
 
 
