@@ -4,7 +4,6 @@
 //! plan or a job, listing and reading happen outside. Readers that wait sleep on a signal of their own and
 //! look up twice a second whether their client still lives.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,11 +12,11 @@ use hotset_core::{Error, Result};
 use hotset_store::{Catalog, Opened};
 
 use crate::config::Config;
-use crate::gather::{Gathered, Purpose, Wanted};
+use crate::fetching::{self, Cause};
 use crate::planning::look_ahead;
-use crate::reads;
-use crate::state::{Session, State};
-use crate::waiter::{Grant, Item, Waiter};
+use crate::serving::{Batch, Gathered, Purpose};
+use crate::sessions::{Grant, Item, Progress};
+use crate::state::State;
 
 /// How often a waiting reader looks whether its client still lives.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(500);
@@ -72,64 +71,47 @@ impl Engine {
     /// Registers a client.
     pub fn attach(&self) -> SessionId {
         let mut state = self.shared.lock();
-        let serial = state.next_serial();
-        state.sessions.insert(serial, Session::default());
-        SessionId(serial)
+        let client = state.next_serial();
+        state.rooms.sessions_mut().attach(client);
+        SessionId(client)
     }
 
     /// Forgets a client: its leases end, and its jobs begin to linger if it was their last.
     pub fn detach(&self, session: SessionId, now: Instant) {
         let mut state = self.shared.lock();
-        let leases: Vec<u64> =
-            state.sessions.get(&session.0).map(|s| s.leases.iter().copied().collect()).unwrap_or_default();
-        state.release(session.0, &leases);
-        state.sessions.remove(&session.0);
-        for job in state.jobs.values_mut() {
-            if job.sessions.remove(&session.0) && job.sessions.is_empty() {
-                job.left = Some(now);
-            }
-        }
-        for (_, dataset) in &mut state.datasets {
-            dataset.sessions.remove(&session.0);
-        }
-        state.drop_datasets();
+        let leased = state.rooms.sessions_mut().detach(session.0);
+        state.rooms.end_leases(leased);
+        state.jobs.leave(session.0, now);
+        state.datasets.leave(session.0);
+        state.forget_datasets();
         self.shared.room.notify_all();
     }
 
     /// Makes a dataset known; its name here.
     pub fn open_dataset(&self, session: SessionId, opened: &Opened) -> String {
-        let mut state = self.shared.lock();
-        state.add_dataset(opened.identity.clone(), opened, session.0);
+        self.shared.lock().datasets.open(opened, session.0);
         opened.identity.clone()
     }
 
     /// Joins a dataset that is open here.
     pub fn join_dataset(&self, session: SessionId, dataset: &str) -> Option<Arc<Catalog>> {
-        let mut state = self.shared.lock();
-        let key = state.dataset(dataset).ok()?;
-        let book = &mut state.datasets[key as usize];
-        book.sessions.insert(session.0);
-        Some(Arc::clone(&book.catalog))
+        let joined = self.shared.lock().datasets.join(dataset, session.0)?;
+        Some(Arc::clone(&joined.catalog))
     }
 
     /// The name of a job's dataset.
     pub fn dataset_of(&self, job: &str) -> Option<String> {
-        let state = self.shared.lock();
-        let serial = state.job(job).ok()?;
-        Some(state.datasets[state.jobs[&serial].dataset as usize].name.clone())
+        Some(self.shared.lock().jobs.named(job).ok()?.dataset.name.clone())
     }
 
     /// Where an opened dataset lies.
     pub fn place(&self, dataset: &str) -> Result<String> {
-        let state = self.shared.lock();
-        Ok(state.datasets[state.dataset(dataset)? as usize].place.clone())
+        Ok(self.shared.lock().datasets.named(dataset)?.place.clone())
     }
 
     /// The catalog of an opened dataset.
     pub fn catalog(&self, dataset: &str) -> Result<Arc<Catalog>> {
-        let state = self.shared.lock();
-        let key = state.dataset(dataset)?;
-        Ok(Arc::clone(&state.datasets[key as usize].catalog))
+        Ok(Arc::clone(&self.shared.lock().datasets.named(dataset)?.catalog))
     }
 
     /// The samples of a batch, leased together. Waits until all have arrived, but no longer than `wait`,
@@ -158,178 +140,205 @@ impl Engine {
     ) -> Result<Grant> {
         let began = Instant::now();
         let mut state = self.shared.lock();
-        let wanted = state.wanted(job, rank, indices, purpose)?;
-        while state.catch_up(&wanted)? {
+        let asked = state.jobs.named(job)?;
+        let job = asked.serial;
+        let batch = Batch::new(session.0, rank, indices, purpose, asked.dataset.samples())?;
+        loop {
+            let State { jobs, rooms, .. } = &mut *state;
+            if !jobs.still(job)?.catch_up(rooms, &batch)? {
+                break;
+            }
             drop(state);
             std::thread::yield_now();
             state = self.shared.lock();
         }
-        let (mut state, items, missing) = self.hold(state, session, &wanted, began, wait, alive)?;
-        let state = if missing > 0 {
-            reads::wake(&self.shared, &mut state);
-            self.wait_for(state, wanted.job, &items, missing, began, wait, alive)?
-        } else {
-            state
-        };
-        self.finish(state, session, &wanted, &items, missing, began)
+        let mut wait = Wait { began, limit: wait, alive };
+        let (mut state, items, missing) = self.hold(state, job, &batch, &mut wait)?;
+        if missing > 0 {
+            fetching::wake(&self.shared, &mut state);
+            state = self.wait_for(state, job, &items, missing, &mut wait)?;
+        }
+        self.finish(state, job, &batch, &items, missing, began)
     }
 
     /// Holds a request's objects; waits for memory only while this reader's own spilled batch is leased.
     fn hold<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        session: SessionId,
-        wanted: &Wanted,
-        began: Instant,
-        wait: Duration,
-        alive: &mut dyn FnMut() -> bool,
+        job: u64,
+        batch: &Batch,
+        wait: &mut Wait<'_>,
     ) -> Result<(MutexGuard<'a, State>, Vec<Item>, usize)> {
         loop {
-            match state.gather(session.0, wanted)? {
+            let State { jobs, rooms, .. } = &mut *state;
+            match jobs.still(job)?.gather(rooms, batch)? {
                 Gathered::Held(items, missing) => return Ok((state, items, missing)),
                 Gathered::NoRoom => {}
             }
-            if state.cornered(session.0, wanted) {
+            if state.waits_in_vain(job, batch) {
                 return Err(Error::unavailable(format!(
                     "no memory for a batch of {} samples, and waiting would bring none: this reader keeps views of {} \
                      earlier batches; drop them, or raise `cache`",
-                    wanted.samples.len(),
-                    state.sessions.get(&session.0).map_or(0, |book| book.leases.len()),
+                    batch.samples.len(),
+                    state.rooms.sessions().leases_of(batch.client),
                 )));
             }
-            if began.elapsed() >= wait {
+            if wait.is_over() {
                 return Err(Error::unavailable(format!(
                     "no memory for a batch of {} samples after {:.0} s: this reader still keeps views of an \
                      earlier batch; drop them, or raise `cache`",
-                    wanted.samples.len(),
-                    wait.as_secs_f64()
+                    batch.samples.len(),
+                    wait.limit.as_secs_f64()
                 )));
             }
-            if !alive() {
-                return Err(gone());
-            }
-            state.cramped.insert(session.0);
+            wait.check_client()?;
+            state.rooms.sessions_mut().set_cramped(batch.client, true);
             let (back, _) =
                 self.shared.room.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             state = back;
-            state.cramped.remove(&session.0);
+            state.rooms.sessions_mut().set_cramped(batch.client, false);
             // The epoch may have changed meanwhile.
-            while state.catch_up(wanted)? {}
+            let State { jobs, rooms, .. } = &mut *state;
+            while jobs.still(job)?.catch_up(rooms, batch)? {}
         }
     }
 
     /// Waits until every held object has arrived.
-    #[allow(clippy::too_many_arguments, reason = "one wait's whole context, used once")]
     fn wait_for<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         job: u64,
         items: &[Item],
         missing: usize,
-        began: Instant,
-        wait: Duration,
-        alive: &mut dyn FnMut() -> bool,
+        wait: &mut Wait<'_>,
     ) -> Result<MutexGuard<'a, State>> {
         let waiter = state.next_serial();
-        let signal = Arc::new(Condvar::new());
+        let signal = state.rooms.sessions_mut().wait(waiter, missing);
         for item in items {
-            if let Some(pending) = state.pending.get_mut(&item.object) {
-                pending.waiters.push(waiter);
-            }
+            state.rooms.fetching_mut().await_object(item.object, waiter);
         }
-        state.waiters.insert(waiter, Waiter { missing, failed: None, signal: Arc::clone(&signal) });
         let outcome = loop {
-            match state.waiters.get(&waiter) {
-                Some(Waiter { failed: Some(error), .. }) => break Err(error.clone()),
-                Some(Waiter { missing: 0, .. }) => break Ok(()),
-                Some(_) if state.stopping => break Err(Error::unavailable("the server is stopping")),
-                Some(_) => {}
-                None => break Err(Error::internal("a waiting batch was forgotten")),
+            match state.rooms.sessions().progress(waiter) {
+                Err(error) | Ok(Progress::Failed(error)) => break Err(error),
+                Ok(Progress::Whole) => break Ok(()),
+                Ok(Progress::Missing) if state.is_stopping() => {
+                    break Err(Error::unavailable("the server is stopping"));
+                }
+                Ok(Progress::Missing) => {}
             }
-            if began.elapsed() >= wait {
-                break Err(state.overdue(items, wait));
+            if wait.is_over() {
+                break Err(state.overdue(job, items, wait.limit));
             }
-            if !alive() {
-                break Err(gone());
+            if let Err(gone) = wait.check_client() {
+                break Err(gone);
             }
-            let tick = LOOK_UP.min(wait.saturating_sub(began.elapsed()));
-            let (back, _) = signal.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner);
+            let (back, _) = signal.wait_timeout(state, wait.tick()).unwrap_or_else(PoisonError::into_inner);
             state = back;
-            if state.give_up_loads() {
-                reads::wake(&self.shared, &mut state);
+            if state.give_up_packages() {
+                fetching::wake(&self.shared, &mut state);
             }
         };
-        state.waiters.remove(&waiter);
-        match outcome {
-            Ok(()) => Ok(state),
-            Err(error) => {
-                state.give_back(job, items);
-                Err(error)
-            }
+        state.rooms.sessions_mut().end_wait(waiter);
+        if let Err(error) = outcome {
+            state.give_back(job, items);
+            return Err(error);
         }
+        Ok(state)
     }
 
     fn finish<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        session: SessionId,
-        wanted: &Wanted,
+        serial: u64,
+        batch: &Batch,
         items: &[Item],
         late: usize,
         began: Instant,
     ) -> Result<Grant> {
-        let grant = state.grant(session.0, wanted, items, late)?;
-        if let Some(job) = state.jobs.get_mut(&wanted.job) {
-            let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
-            let waited = now.saturating_duration_since(began);
-            if wanted.reevaluation.is_none() {
-                job.run.tally_mut().waited(epoch, wanted.rank, waited.as_secs_f64());
-            }
-            if let Some(epoch) = epoch {
-                let waited = if late > 0 { waited } else { Duration::ZERO };
-                job.pace(epoch).served(session.0, items.len(), waited, now);
-            }
+        let lease = state.next_serial();
+        let State { jobs, rooms, .. } = &mut *state;
+        let granted = jobs.still(serial).and_then(|job| job.grant(rooms, lease, batch, items, late));
+        if granted.is_err() {
+            state.give_back(serial, items);
         }
-        pump(&self.shared, state, wanted.job);
+        let grant = granted?;
+        let job = state.jobs.still(serial)?;
+        let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
+        let waited = now.saturating_duration_since(began);
+        if batch.reevaluation.is_none() {
+            job.run.tally_mut().waited(epoch, batch.rank, waited.as_secs_f64());
+        }
+        if let Some(epoch) = epoch {
+            let waited = if late > 0 { waited } else { Duration::ZERO };
+            job.pacing.served(epoch, batch.client, items.len(), waited, now);
+        }
+        read_ahead(&self.shared, state, serial)?;
         Ok(grant)
     }
 
     /// Ends leases of a session.
     pub fn release(&self, session: SessionId, leases: &[u64]) {
         let mut state = self.shared.lock();
-        state.release(session.0, leases);
-        if !state.cramped.is_empty() {
+        for &lease in leases {
+            let objects = state.rooms.sessions_mut().release(session.0, lease);
+            state.rooms.end_leases(objects);
+        }
+        if state.rooms.sessions().any_cramped() {
             self.shared.room.notify_all();
         }
-        let jobs: Vec<u64> = state.jobs.keys().copied().collect();
-        for job in jobs {
-            state.pump(job);
+        for job in state.jobs.serials() {
+            if let Err(error) = state.read_ahead(job) {
+                tracing::error!(%error, "cannot read ahead");
+            }
         }
-        reads::wake(&self.shared, &mut state);
+        fetching::wake(&self.shared, &mut state);
     }
 
     /// Ends all waiting; readers that wait get an error, threads end by themselves.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        let mut state = self.shared.lock();
-        state.stopping = true;
-        for waiter in state.waiters.values() {
-            waiter.signal.notify_all();
-        }
+        self.shared.lock().stop();
         self.shared.work.notify_all();
         self.shared.room.notify_all();
         self.shared.planned.notify_all();
     }
 }
 
+/// How long a reader waits, and for whom.
+struct Wait<'a> {
+    began: Instant,
+    limit: Duration,
+    alive: &'a mut dyn FnMut() -> bool,
+}
+
+impl Wait<'_> {
+    fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.limit
+    }
+
+    /// How long to sleep before looking up.
+    fn tick(&self) -> Duration {
+        LOOK_UP.min(self.limit.saturating_sub(self.began.elapsed()))
+    }
+
+    fn check_client(&mut self) -> Result<()> {
+        let gone = || Error::unavailable("the client went away while it waited");
+        if (self.alive)() { Ok(()) } else { Err(gone()) }
+    }
+}
+
 /// Reads on along a job's plans, a slice a hold of the lock.
-pub(crate) fn pump<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>, job: u64) {
+pub(crate) fn read_ahead<'a>(
+    shared: &'a Arc<Shared>,
+    mut state: MutexGuard<'a, State>,
+    job: u64,
+) -> Result<()> {
     loop {
-        let more = state.pump(job);
-        reads::wake(shared, &mut state);
+        let more = state.read_ahead(job)?;
+        fetching::wake(shared, &mut state);
         if !more {
             look_ahead(shared, &mut state, job);
-            return;
+            return Ok(());
         }
         drop(state);
         state = shared.lock();
@@ -337,35 +346,41 @@ pub(crate) fn pump<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>
 }
 
 impl State {
+    /// Undoes a gathering. The objects of a job that was closed meanwhile are let go of.
+    fn give_back(&mut self, job: u64, items: &[Item]) {
+        match self.jobs.get_mut(job) {
+            Some(job) => job.give_back(&mut self.rooms, items),
+            None => items.iter().for_each(|item| self.rooms.hold(item.object, false)),
+        }
+    }
+
+    /// Reads the samples of packages alone that readers have waited for longer than `patience`. True if there were any.
+    fn give_up_packages(&mut self) -> bool {
+        let overdue = self.rooms.fetching_mut().take_overdue(self.config.patience);
+        for (payer, package, objects) in &overdue {
+            if let Some(job) = self.jobs.get_mut(payer.job) {
+                tracing::warn!(job = job.request.job, package, "a package is overdue");
+                job.run.tally_mut().overdue(payer.epoch.unwrap_or_default());
+            }
+            objects.iter().for_each(|&object| self.rooms.read_alone(object, Cause::Recovery));
+        }
+        !overdue.is_empty()
+    }
+
     /// What to say of a batch that did not arrive in time.
-    fn overdue(&self, items: &[Item], wait: Duration) -> Error {
-        let late = items.iter().find(|item| self.pending.contains_key(&item.object));
-        let own = late.and_then(|item| self.pending.get(&item.object)?.cause.as_deref());
-        // A read that was never begun waits for others, which may know why.
-        let cause = own.or_else(|| self.pending.values().find_map(|pending| pending.cause.as_deref()));
+    fn overdue(&self, job: u64, items: &[Item], wait: Duration) -> Error {
+        let fetching = self.rooms.fetching();
+        let late = items.iter().find(|item| fetching.is_pending(item.object));
+        let cause = fetching.last_failure(late.map(|item| item.object));
         let error = Error::unavailable(format!(
             "the store has not delivered it within {:.0} s{}; look at the storage, or raise `wait`",
             wait.as_secs_f64(),
             cause.map(|cause| format!(" (last: {cause})")).unwrap_or_default()
         ));
-        match late.and_then(|item| self.objects.get(item.object as usize)) {
-            Some(object) => {
-                let key = self.datasets[object.dataset as usize].catalog.key(object.id);
-                error.of_sample(object.id.into(), key)
-            }
+        match late.zip(self.jobs.get(job)) {
+            Some((item, job)) => error.of_sample(item.id.into(), job.dataset.catalog.key(item.id)),
             None => error,
         }
-    }
-}
-
-fn gone() -> Error {
-    Error::unavailable("the client went away while it waited")
-}
-
-impl Grant {
-    /// The descriptors of the segments to map first, in their order.
-    pub fn descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
-        self.segments.iter().map(|segment| segment.descriptor.as_fd())
     }
 }
 

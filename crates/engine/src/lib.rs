@@ -4,45 +4,33 @@
 //! the engine reads ahead along the plan, lays samples into an arena of shared memory, and leases batches to
 //! readers, which map that memory and never get bytes over a socket.
 
-mod allocator;
-mod arena;
-mod beside;
 mod config;
-mod cramped;
-mod decide;
+mod dataset;
 mod engine;
-mod epochs;
-mod gather;
-mod job;
+mod fetching;
 mod jobs;
-mod leases;
-mod loader;
 mod memory;
-mod mind;
-mod object;
-mod order;
-mod pace;
-mod packer;
+mod opening;
+mod packing;
+mod planner;
 mod planning;
-mod press;
-mod reads;
 mod ready;
-mod remarks;
 mod reports;
-mod segment;
+mod residency;
+mod rooms;
+mod serving;
+mod sessions;
 mod snapshot;
 mod state;
 mod stats;
-mod waiter;
 
 pub use config::{Config, JobGrant, JobRequest, OFF};
 pub use engine::{Engine, SessionId};
-pub use gather::Purpose;
-pub use job::Cut;
+pub use jobs::{Cut, Span};
 pub use memory::{available_memory, machine_memory};
-pub use pace::Span;
-pub use press::{Packaging, Place};
+pub use packing::{Packaging, Place};
 pub use reports::Trained;
+pub use serving::Purpose;
+pub use sessions::{Entry, Grant, NewSegment};
 pub use snapshot::{ScheduleSnapshot, Snapshot};
 pub use stats::{EngineStats, JobStats, PackageStats};
-pub use waiter::{Entry, Grant, NewSegment};

@@ -13,9 +13,10 @@ use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
 
 use crate::config::{JobGrant, JobRequest};
-use crate::job::Job;
-use crate::mind::Mind;
-use crate::press::{Place, Press, Work};
+use crate::dataset::Dataset;
+use crate::jobs::{Job, JobPackages};
+use crate::packing::{NewPackages, PackingQueue, Place};
+use crate::planner::PlannerHandle;
 use crate::snapshot::Snapshot;
 
 /// An error for a pair that cannot work.
@@ -104,10 +105,7 @@ fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &st
 
 /// What a job gets.
 pub(crate) struct Terms {
-    pub(crate) dataset: u32,
-    /// The dataset's, which packages are marked with.
-    pub(crate) name: String,
-    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) dataset: Arc<Dataset>,
     /// The bytes it asks for.
     pub(crate) asked: u64,
     /// The bytes it may keep.
@@ -118,9 +116,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn same_as(&self, other: &Self) -> bool {
-        self.granted == other.granted
-            && self.dataset == other.dataset
-            && Arc::ptr_eq(&self.catalog, &other.catalog)
+        self.granted == other.granted && Arc::ptr_eq(&self.dataset, &other.dataset)
     }
 }
 
@@ -128,7 +124,7 @@ impl Terms {
 pub(crate) struct Ready {
     pub(crate) job: Job,
     /// What a server before this one was packing for it.
-    pub(crate) unfinished: Option<Work>,
+    pub(crate) unfinished: Option<NewPackages>,
     /// Whom it keeps.
     pub(crate) residents: Vec<Id>,
     /// Whom it waits for.
@@ -144,7 +140,7 @@ impl Ready {
         snapshot: Option<&Snapshot>,
         terms: &Terms,
     ) -> Result<Self> {
-        let (catalog, granted) = (&terms.catalog, terms.granted);
+        let (catalog, granted) = (&terms.dataset.catalog, terms.granted);
         let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
         let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or(policy::DEFAULT);
         let entry = policy::find(name)?;
@@ -201,7 +197,7 @@ impl Ready {
             remarks,
         };
         let run = run::JobRun::new(policy, Arc::clone(catalog) as Arc<dyn Sizes>);
-        let mut job = Job::new(request.clone(), grant, terms.dataset, run);
+        let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.fits(request, catalog.len())?;
             snapshot.put_into(&mut job, planner, catalog, &found)?;
@@ -210,20 +206,21 @@ impl Ready {
         let unfinished = making.into_iter().flatten().filter(|(_, making)| !making.written);
         let packages = unfinished.map(|(&number, making)| (number, making.draft.ids.clone())).collect();
         let unfinished = run::Packing { packages, ..run::Packing::default() };
-        let unfinished = Work::new(None, unfinished, catalog.len());
-        job.mind = planner.map(|planner| {
+        let unfinished = NewPackages::new(None, unfinished, catalog.len());
+        job.planner = planner.map(|planner| {
             let adapts = planner.strategy().adapts();
-            Arc::new(Mind::new(planner, adapts))
+            Arc::new(PlannerHandle::new(planner, adapts))
         });
-        job.packages_held = found.iter().map(|(number, _)| *number).collect();
-        job.source = place.and_then(Place::source);
-        if let Some(Place::Shelf(packaging)) = place {
-            job.press = Some(Arc::new(Press::new(packaging, &terms.name)));
-        }
-        job.restore_window(|id| catalog.size(id));
+        let queue = match place {
+            Some(Place::Shelf(packaging)) => Some(Arc::new(PackingQueue::new(packaging))),
+            _ => None,
+        };
+        let living = found.iter().map(|(number, _)| *number);
+        job.packages = JobPackages::new(place.and_then(Place::source), queue, living);
+        let waiting = job.waiting();
+        waiting.iter().for_each(|&id| job.window.enter(catalog.size(id)));
         let mut residents = Vec::new();
         job.run.cache().policy().residents(&mut |id| residents.push(id));
-        let waiting = job.waiting();
         Ok(Self { job, unfinished, residents, waiting })
     }
 }

@@ -5,15 +5,15 @@
 
 use std::sync::PoisonError;
 
-use hotset_core::bits::Bits;
 use hotset_core::importance::{SLICE, Score};
 use hotset_core::run::{reports, residents_first, valid_scores};
 use hotset_core::sampling::Reevaluation;
 use hotset_core::{Error, Id, Result};
 
 use crate::engine::{Engine, LOOK_UP};
-use crate::epochs::{check_epoch, check_rank};
+use crate::jobs::{check_epoch, check_rank};
 use crate::planning::look_ahead;
+use crate::state::State;
 
 /// One mini-batch of a rank, as trained.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +42,13 @@ impl Engine {
             )));
         }
         check_epoch(epoch)?;
-        let state = self.shared.lock();
-        let serial = state.job(job)?;
-        state.check_planned(serial)?;
-        let book = &state.jobs[&serial];
-        let samples = state.datasets[book.dataset as usize].catalog.len();
-        let Some(mind) = book.mind.clone() else { return Ok((0, 0)) };
-        let takes = book.run.cache().policy().takes();
-        let cut = book.cuts.get(&epoch).copied();
-        let schedule = book.run.schedule(epoch);
+        let mut state = self.shared.lock();
+        let job = state.jobs.planned(job)?;
+        let (serial, samples) = (job.serial, job.dataset.samples());
+        let Some(planner) = job.planner.clone() else { return Ok((0, 0)) };
+        let takes = job.run.cache().policy().takes();
+        let cut = job.ranks.cut(epoch);
+        let schedule = job.run.schedule(epoch);
         let plan = schedule.map(|schedule| std::sync::Arc::clone(schedule.plan()));
         let restored = schedule.is_some_and(|schedule| schedule.is_restored());
         drop(state);
@@ -70,7 +68,7 @@ impl Engine {
             .map(|(offset, (&id, &loss))| if inside(id) && !silent(offset, id) { loss } else { f32::NAN })
             .collect();
         let quiet = (0..).zip(ids).filter(|&(offset, &id)| silent(offset, id)).count() as u64;
-        let scores = mind.score.of(&heard);
+        let scores = planner.score.of(&heard);
         let accepted = scores.iter().filter(|score| !score.is_nan()).count() as u64;
         let rejected = ids.len() as u64 - quiet - accepted;
 
@@ -79,31 +77,34 @@ impl Engine {
             .into_iter()
             .filter(|report| !report.value.is_nan())
             .collect();
-        let most = mind.report(valid);
+        let most = planner.report(valid);
         if restored {
             // Before the policy hears of scores that were made of them.
             let trained = (0..).zip(ids).filter_map(|(offset, &id)| slot(offset, id)).collect::<Vec<_>>();
-            while self.shared.lock().served_before(serial, epoch, &trained) {
+            loop {
+                let mut state = self.shared.lock();
+                let State { jobs, rooms, .. } = &mut *state;
+                if !jobs.still(serial)?.served_before(rooms, epoch, &trained)? {
+                    break;
+                }
+                drop(state);
                 std::thread::yield_now();
             }
         }
 
         let mut state = self.shared.lock();
-        state.most_applied = state.most_applied.max(most as u64);
-        if let Some(book) = state.jobs.get_mut(&serial) {
-            book.run.tally_mut().reported(epoch, accepted, rejected);
-            let heard = book.reported.entry(rank).or_insert((epoch, 0));
-            *heard = (*heard).max((epoch, upto));
-            book.absent.remove(&rank);
-        }
+        state.note_applied(most);
+        let job = state.jobs.still(serial)?;
+        job.run.tally_mut().reported(epoch, accepted, rejected);
+        job.ranks.report(rank, epoch, upto);
         if let Some(kind) = takes {
-            let own = (kind != mind.score).then(|| Score::of(kind, &heard));
+            let own = (kind != planner.score).then(|| Score::of(kind, &heard));
             let mut held = Some(state);
             valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| {
                 let mut state = held.take().unwrap_or_else(|| self.shared.lock());
-                state.most_applied = state.most_applied.max(slice.len() as u64);
-                if let Some(book) = state.jobs.get_mut(&serial) {
-                    book.run.cache_mut().scored(slice);
+                state.note_applied(slice.len());
+                if let Some(job) = state.jobs.get_mut(serial) {
+                    job.run.cache_mut().scored(slice);
                 }
             });
             state = held.unwrap_or_else(|| self.shared.lock());
@@ -119,40 +120,35 @@ impl Engine {
         check_rank(rank, world)?;
         check_epoch(epoch)?;
         let mut state = self.shared.lock();
-        let serial = state.job(job)?;
-        state.check_planned(serial)?;
-        let Some(mind) = state.jobs[&serial].mind.clone() else { return Ok(Vec::new()) };
-        if !mind.waits_for_trainer {
-            return Ok(Vec::new());
-        }
-        state.ask_for(serial, epoch, rank);
-        // Before it waits for others: one of them may be done with its own share before this one is awake.
-        if let Some(book) = state.jobs.get_mut(&serial) {
-            book.gathering.evaluating.insert(rank);
-        }
-        self.shared.planned.notify_all();
         let patience = state.config.patience;
+        let job = state.jobs.planned(job)?;
+        let (serial, samples) = (job.serial, job.dataset.samples());
+        let Some(planner) = job.planner.clone().filter(|planner| planner.waits_for_trainer) else {
+            return Ok(Vec::new());
+        };
+        job.ranks.arrive(rank, epoch);
+        // Before it waits for others: one of them may be done with its own share before this one is awake.
+        job.ranks.evaluates(rank);
+        self.shared.planned.notify_all();
         loop {
-            let Some(book) = state.jobs.get_mut(&serial) else { return Ok(Vec::new()) };
-            let late = book.gathering.asked.is_some_and(|asked| asked.elapsed() >= patience);
-            if book.run.schedule(epoch).is_some() {
+            let job = state.jobs.still(serial)?;
+            if job.run.schedule(epoch).is_some() {
                 // It was planned already: nothing that comes now can change it.
                 return Ok(Vec::new());
             }
-            if book.has_everybody(epoch) || late {
+            if job.has_everybody(epoch) || job.ranks.chose_late(patience) {
                 break;
             }
-            if state.stopping {
+            if state.is_stopping() {
                 return Err(Error::unavailable("the server is stopping"));
             }
             let (back, _) =
                 self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
             state = back;
         }
-        let samples = state.datasets[state.jobs[&serial].dataset as usize].catalog.len();
         drop(state);
         let wanted = {
-            let mut planner = mind.planner();
+            let mut planner = planner.planner();
             if let Some(before) = epoch.checked_sub(1) {
                 planner.close(before);
             }
@@ -164,65 +160,59 @@ impl Engine {
         let own = match wanted {
             Reevaluation::Nothing => Vec::new(),
             Reevaluation::All => {
-                self.ask_all(serial, epoch, samples);
+                self.ask_all(serial, epoch, samples)?;
                 share(&mut (0..samples as Id))
             }
             Reevaluation::Set(ids) => {
-                self.pin(serial, epoch, samples, &ids);
+                self.pin(serial, epoch, samples, &ids)?;
                 share(&mut ids.iter().copied())
             }
         };
         if own.is_empty() {
-            self.evaluated(serial, rank);
+            self.evaluated(serial, rank)?;
         }
         Ok(own)
     }
 
     /// Counts the reads of an epoch before which all samples are re-evaluated, once, a slice a hold of the lock.
-    fn ask_all(&self, serial: u64, epoch: u64, samples: usize) {
-        if !self.first_to_ask(serial, epoch, samples) {
-            return;
+    fn ask_all(&self, serial: u64, epoch: u64, samples: usize) -> Result<()> {
+        if !self.shared.lock().jobs.still(serial)?.ranks.first_to_choose(epoch, samples) {
+            return Ok(());
         }
         let ids: Vec<Id> = (0..samples as Id).collect();
         for slice in ids.chunks(SLICE) {
             let mut state = self.shared.lock();
-            let Some(book) = state.jobs.get_mut(&serial) else { return };
-            for &id in slice.iter().filter(|&&id| !book.run.cache().keeps(id)).collect::<Vec<_>>() {
-                book.ask_beside(epoch, id);
+            let job = state.jobs.still(serial)?;
+            for &id in slice {
+                if !job.run.cache().keeps(id) {
+                    job.read_to_evaluate(epoch, id);
+                }
             }
         }
+        Ok(())
     }
 
     /// Keeps samples that are re-evaluated before every epoch, and counts their reads, once, a slice a hold of the lock.
-    fn pin(&self, serial: u64, epoch: u64, samples: usize, ids: &[Id]) {
-        if !self.first_to_ask(serial, epoch, samples) {
-            return;
-        }
+    fn pin(&self, serial: u64, epoch: u64, samples: usize, ids: &[Id]) -> Result<()> {
         let ordered = {
-            let state = self.shared.lock();
-            let Some(book) = state.jobs.get(&serial) else { return };
-            residents_first(book.run.cache().policy(), ids)
+            let mut state = self.shared.lock();
+            let job = state.jobs.still(serial)?;
+            if !job.ranks.first_to_choose(epoch, samples) {
+                return Ok(());
+            }
+            residents_first(job.run.cache().policy(), ids)
         };
         for slice in ordered.chunks(SLICE) {
             let mut state = self.shared.lock();
-            let Some(book) = state.jobs.get_mut(&serial) else { return };
+            let State { jobs, rooms, .. } = &mut *state;
+            let job = jobs.still(serial)?;
             let mut read = Vec::new();
-            let changes = book.run.cache_mut().pin(slice, &mut read);
-            read.into_iter().for_each(|id| book.ask_beside(epoch, id));
-            let dataset = book.dataset;
-            state.bring_over(dataset, changes);
+            for (id, keeps) in job.run.cache_mut().pin(slice, &mut read) {
+                rooms.keep(&job.dataset, id, keeps);
+            }
+            read.into_iter().for_each(|id| job.read_to_evaluate(epoch, id));
         }
-    }
-
-    /// Whether no other rank has asked yet what is re-evaluated before `epoch`.
-    fn first_to_ask(&self, serial: u64, epoch: u64, samples: usize) -> bool {
-        let mut state = self.shared.lock();
-        let Some(book) = state.jobs.get_mut(&serial) else { return false };
-        if book.gathering.epoch != epoch || std::mem::replace(&mut book.gathering.pinned, true) {
-            return false;
-        }
-        book.gathering.unread = Bits::new(samples);
-        true
+        Ok(())
     }
 
     /// Takes losses under the current model, of those that [`Self::reevaluation`] asked a rank for; `last` when
@@ -238,30 +228,23 @@ impl Engine {
         if ids.len() != losses.len() {
             return Err(Error::invalid(format!("{} ids came with {} losses", ids.len(), losses.len())));
         }
-        let state = self.shared.lock();
-        let serial = state.job(job)?;
-        state.check_planned(serial)?;
-        let book = &state.jobs[&serial];
-        let samples = state.datasets[book.dataset as usize].catalog.len();
-        let mind = book.mind.clone();
+        let mut state = self.shared.lock();
+        let job = state.jobs.planned(job)?;
+        let (serial, samples, planner) = (job.serial, job.dataset.samples(), job.planner.clone());
         drop(state);
-        if let Some(mind) = mind {
+        if let Some(planner) = planner {
             let pairs = ids.iter().copied().zip(losses.iter().copied());
-            mind.reevaluated(epoch, pairs.filter(|(id, loss)| (*id as usize) < samples && loss.is_finite()));
+            planner
+                .reevaluated(epoch, pairs.filter(|(id, loss)| (*id as usize) < samples && loss.is_finite()));
         }
-        if last {
-            self.evaluated(serial, rank);
-        }
-        Ok(())
+        if last { self.evaluated(serial, rank) } else { Ok(()) }
     }
 
-    fn evaluated(&self, serial: u64, rank: u32) {
-        let mut state = self.shared.lock();
-        if let Some(book) = state.jobs.get_mut(&serial) {
-            book.gathering.evaluated.insert(rank);
-        }
-        drop(state);
+    /// A rank has re-evaluated its share.
+    fn evaluated(&self, serial: u64, rank: u32) -> Result<()> {
+        self.shared.lock().jobs.still(serial)?.ranks.evaluated(rank);
         self.shared.planned.notify_all();
+        Ok(())
     }
 
     /// Takes a rank's accuracy after `epoch`.
@@ -269,24 +252,16 @@ impl Engine {
         if accuracy.is_some_and(|accuracy| !accuracy.is_finite()) {
             return Err(Error::invalid("`accuracy` is not a number"));
         }
-        let state = self.shared.lock();
-        let serial = state.job(job)?;
-        state.check_planned(serial)?;
-        let mind = state.jobs[&serial].mind.clone();
-        drop(state);
-        if let (Some(mind), Some(accuracy)) = (mind, accuracy) {
-            mind.accuracy(epoch + 1, rank, accuracy);
+        let planner = self.shared.lock().jobs.planned(job)?.planner.clone();
+        if let (Some(planner), Some(accuracy)) = (planner, accuracy) {
+            planner.accuracy(epoch + 1, rank, accuracy);
         }
         Ok(())
     }
 
     /// The last score of every sample of a job; not a number where there is none.
     pub fn scores(&self, job: &str) -> Result<Vec<f32>> {
-        let state = self.shared.lock();
-        let serial = state.job(job)?;
-        state.check_planned(serial)?;
-        let mind = state.jobs[&serial].mind.clone();
-        drop(state);
-        Ok(mind.map(|mind| mind.planner().table().newest()).unwrap_or_default())
+        let planner = self.shared.lock().jobs.planned(job)?.planner.clone();
+        Ok(planner.map(|planner| planner.planner().table().newest()).unwrap_or_default())
     }
 }

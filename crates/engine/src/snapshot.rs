@@ -19,7 +19,7 @@ use hotset_store::Catalog;
 
 use crate::config::JobRequest;
 use crate::engine::Engine;
-use crate::job::{Cut, Job};
+use crate::jobs::{Cut, Job};
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,28 +60,25 @@ pub struct ScheduleSnapshot {
 impl Engine {
     /// Whether a job is open.
     pub fn has_job(&self, job: &str) -> bool {
-        self.shared.lock().names.contains_key(job)
+        self.shared.lock().jobs.contains(job)
     }
 
     /// Takes a snapshot of a job; `None` if it has no plans.
     ///
     /// One visit to each resident and to each slot under the lock, once an epoch.
     pub fn snapshot(&self, job: &str) -> Result<Option<Snapshot>> {
-        let mind = {
-            let state = self.shared.lock();
-            state.jobs[&state.job(job)?].mind.clone()
-        };
-        let Some(mind) = mind else { return Ok(None) };
+        let Some(handle) = self.shared.lock().jobs.named(job)?.planner.clone() else { return Ok(None) };
         // Before the engine's lock: whoever makes a plan holds the planner for as long as that takes.
-        let planner = mind.planner();
+        let planner = handle.planner();
         let (saved, known) = (planner.save(), planner.table().snapshot());
-        let state = self.shared.lock();
-        let job = &state.jobs[&state.job(job)?];
-        let samples = state.datasets[job.dataset as usize].catalog.len();
+        let mut state = self.shared.lock();
+        let job = state.jobs.named(job)?;
+        let samples = job.dataset.samples();
         let schedules: Vec<Taken> = job.run.schedules().values().map(taken).collect();
         let policy = job.run.cache().policy().save();
         let counted = job.run.tally().save();
-        let (request, cuts, begun) = (job.request.clone(), job.cuts.clone(), job.begun.clone());
+        let (request, cuts, begun) =
+            (job.request.clone(), job.ranks.cuts().clone(), job.ranks.begun().clone());
         drop(state);
         drop(planner);
         let schedules = schedules
@@ -268,8 +265,7 @@ impl Snapshot {
         })?;
         schedules.into_values().for_each(|schedule| job.run.put(schedule));
         job.run.tally_mut().restore(self.counted.clone());
-        (job.cuts, job.begun) = (self.cuts.clone(), self.begun.clone());
-        job.arrived.clone_from(&self.begun);
+        job.ranks.restore(self.cuts.clone(), self.begun.clone());
         Ok(())
     }
 
@@ -322,11 +318,6 @@ impl ScheduleSnapshot {
 }
 
 impl Job {
-    /// The bytes of decided slots that nobody has asked for, after schedules were put in.
-    pub(crate) fn restore_window(&mut self, size: impl Fn(Id) -> u64) {
-        self.window = self.waiting().into_iter().map(size).sum();
-    }
-
     /// The sample of each decided slot that nobody has asked for.
     pub(crate) fn waiting(&self) -> Vec<Id> {
         self.run

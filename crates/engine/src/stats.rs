@@ -7,7 +7,7 @@ use hotset_core::policy::Region;
 use hotset_core::{Id, Result};
 
 use crate::engine::Engine;
-use crate::pace::Span;
+use crate::jobs::Span;
 
 /// The server's side: memory, readers, reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,30 +104,31 @@ impl Engine {
     /// The engine's own figures.
     pub fn stats(&self) -> EngineStats {
         let state = self.shared.lock();
+        let residency = state.rooms.residency();
+        let (leases, waiting, readers) = state.rooms.sessions().figures();
         EngineStats {
             memory: state.config.memory,
-            capacity: state.capacity(),
-            reserve: if state.jobs.is_empty() { 0 } else { state.reserve() },
-            arena: state.arena.total(),
-            segments: state.arena.segments() as u64,
-            occupied: state.arena.occupied(),
-            passing: state.passing(),
-            leases: state.leases.len() as u64,
-            waiting: state.waiters.len() as u64,
-            readers: state.sessions.values().filter(|session| session.reads).count() as u64,
-            reads_in_flight: state.reading as u64,
+            capacity: state.jobs.granted(),
+            reserve: if state.jobs.len() == 0 { 0 } else { state.reserve() },
+            arena: residency.total(),
+            segments: residency.segments() as u64,
+            occupied: residency.occupied(),
+            passing: residency.transient(),
+            leases: leases as u64,
+            waiting: waiting as u64,
+            readers: readers as u64,
+            reads_in_flight: state.rooms.fetching().in_flight() as u64,
             concurrency: state.config.concurrency as u64,
-            moved: state.arena.moved(),
-            most_applied: state.most_applied,
+            moved: residency.moved(),
+            most_applied: state.most_applied(),
         }
     }
 
     /// Whom a job's policy keeps, by id. For tests of what is decided.
     #[doc(hidden)]
     pub fn residents(&self, job: &str) -> Result<Vec<Id>> {
-        let state = self.shared.lock();
         let mut ids = Vec::new();
-        state.jobs[&state.job(job)?].run.cache().policy().residents(&mut |id| ids.push(id));
+        self.shared.lock().jobs.named(job)?.run.cache().policy().residents(&mut |id| ids.push(id));
         ids.sort_unstable();
         Ok(ids)
     }
@@ -135,22 +136,22 @@ impl Engine {
     /// The figures of one job, or of all.
     pub fn job_stats(&self, name: Option<&str>) -> Vec<JobStats> {
         let state = self.shared.lock();
-        let jobs = state.jobs.values().filter(|job| name.is_none_or(|name| name == job.request.job));
+        let jobs = state.jobs.iter().filter(|job| name.is_none_or(|name| name == job.request.job));
         jobs.map(|job| {
-            let book = &state.datasets[job.dataset as usize];
+            let dataset = &job.dataset;
             JobStats {
                 job: job.request.job.clone(),
-                dataset: book.name.clone(),
-                place: book.place.clone(),
+                dataset: dataset.name.clone(),
+                place: dataset.place.clone(),
                 strategy: job.grant.strategy.clone(),
                 policy: job.grant.policy.clone(),
-                samples: book.catalog.len() as u64,
-                bytes: book.catalog.bytes(),
+                samples: dataset.catalog.len() as u64,
+                bytes: dataset.catalog.bytes(),
                 capacity: job.grant.granted,
                 resident_samples: job.run.cache().residents(),
                 resident_bytes: job.run.cache().policy().used(),
                 regions: job.run.cache().policy().regions(),
-                notes: job.notes.clone(),
+                notes: job.notices.figures().to_vec(),
                 remarks: job.remarks().into_iter().map(|remark| remark.text).collect(),
                 packages: job.package_stats(),
                 epochs: job
@@ -160,8 +161,8 @@ impl Engine {
                     .iter()
                     .map(|(&epoch, counters)| (epoch, counters.clone()))
                     .collect(),
-                spans: job.spans(),
-                total_span: job.total_span(),
+                spans: job.pacing.spans(),
+                total_span: job.pacing.total(),
                 unplanned: job.run.tally().unplanned().clone(),
                 total: job.run.tally().total(),
             }

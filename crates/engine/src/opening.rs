@@ -4,7 +4,6 @@
 //! another server left it, also beside jobs that hold bytes of the same dataset already. It is [made
 //! ready](crate::ready) without the lock and taken in with it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -15,11 +14,10 @@ use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId};
-use crate::job::Job;
-use crate::packer;
-use crate::press::{Place, Press, Work};
+use crate::jobs::less_memory;
+use crate::packing::{self, NewPackages, Place};
 use crate::ready::{Ready, Terms};
-use crate::remarks::less_memory;
+use crate::residency::MOST_KEEPERS;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 
@@ -73,7 +71,7 @@ impl Engine {
             if state.terms(request, available)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready);
-                packer::begin(&self.shared, &mut state, serial, unfinished);
+                packing::begin(&self.shared, &mut state, serial, unfinished);
                 return Ok(grant);
             }
         }
@@ -82,11 +80,9 @@ impl Engine {
     /// Leaves a job; it ends with its last client, and then without lingering.
     pub fn close_job(&self, session: SessionId, job: &str) {
         let mut state = self.shared.lock();
-        let Ok(serial) = state.job(job) else { return };
-        let Some(book) = state.jobs.get_mut(&serial) else { return };
-        book.sessions.remove(&session.0);
-        book.over = true;
-        if book.sessions.is_empty() {
+        let Ok(job) = state.jobs.named(job) else { return };
+        let serial = job.serial;
+        if job.clients.close(session.0) {
             state.end_job(serial);
         }
     }
@@ -94,7 +90,7 @@ impl Engine {
     /// Ends every job, for a server whose last trainer is gone: packages that are not kept are removed when this returns.
     pub fn end_jobs(&self) {
         let mut state = self.shared.lock();
-        let serials: Vec<u64> = state.jobs.keys().copied().collect();
+        let serials = state.jobs.serials();
         let sweeping: Vec<_> = serials.into_iter().filter_map(|serial| state.end_job(serial)).collect();
         drop(state);
         // A thread that panicked has ended the process.
@@ -104,7 +100,7 @@ impl Engine {
     /// Ends a job whoever is still in it: its run is over.
     pub fn end_job(&self, job: &str) {
         let mut state = self.shared.lock();
-        if let Ok(serial) = state.job(job) {
+        if let Ok(serial) = state.jobs.named(job).map(|job| job.serial) {
             state.end_job(serial);
         }
     }
@@ -112,12 +108,7 @@ impl Engine {
     /// Ends the jobs whose last client went longer ago than jobs linger. True if there were any.
     pub fn tidy(&self, now: Instant) -> bool {
         let mut state = self.shared.lock();
-        let linger = state.config.linger;
-        let over = |job: &Job| {
-            job.left.is_some_and(|left| job.over || now.saturating_duration_since(left) >= linger)
-        };
-        let ended: Vec<u64> =
-            state.jobs.iter().filter(|(_, job)| over(job)).map(|(&serial, _)| serial).collect();
+        let ended = state.jobs.ended(state.config.linger, now);
         for &serial in &ended {
             state.end_job(serial);
         }
@@ -128,34 +119,36 @@ impl Engine {
 impl State {
     /// Joins a job, if it is open with the same settings.
     fn join(&mut self, session: SessionId, request: &JobRequest) -> Result<Option<JobGrant>> {
-        let serial = self.names.get(&request.job).copied();
-        let Some(job) = serial.and_then(|serial| self.jobs.get_mut(&serial)) else { return Ok(None) };
+        let Ok(job) = self.jobs.named(&request.job) else { return Ok(None) };
         job.same_as(request)?;
-        job.sessions.insert(session.0);
-        if job.left.take().is_some() {
-            // Whoever had begun its epochs is gone, and may come back as more or fewer ranks.
+        if job.clients.join(session.0) {
+            // Ranks that had begun its epochs are gone, and may come back as more or fewer.
             job.run.schedules_mut().for_each(Schedule::set_restored);
         }
-        job.over = false;
         // The client that opened it was told, and a run is told once.
         Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
     }
 
     /// What a job that asks for this would get now, when so many bytes of memory can be had.
     fn terms(&self, request: &JobRequest, available: u64) -> Result<Terms> {
-        let dataset = self.dataset(&request.dataset)?;
-        let book = &self.datasets[dataset as usize];
-        let asked = request.cache.of(book.catalog.bytes());
-        let granted = self.grant_memory(asked, book.catalog.bytes(), available)?;
-        let wanted = asked.min(book.catalog.bytes());
+        let dataset = Arc::clone(self.datasets.named(&request.dataset)?);
+        let trained = self.jobs.iter().filter(|job| job.dataset.key == dataset.key).count();
+        if trained >= MOST_KEEPERS as usize {
+            return Err(Error::unavailable(format!(
+                "this server has {trained} jobs of this dataset and takes no more: end some"
+            )));
+        }
+        let whole = dataset.catalog.bytes();
+        let asked = request.cache.of(whole);
+        let granted = self.grant_memory(asked, whole, available)?;
+        let wanted = asked.min(whole);
         let memory = self.config.memory.filter(|_| granted < wanted);
-        let less = memory.map(|memory| less_memory(granted, wanted, memory, self.capacity()));
-        let (name, catalog) = (book.name.clone(), Arc::clone(&book.catalog));
-        Ok(Terms { dataset, name, catalog, asked, granted, less })
+        let less = memory.map(|memory| less_memory(granted, wanted, memory, self.jobs.granted()));
+        Ok(Terms { dataset, asked, granted, less })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
-    fn admit(&mut self, session: SessionId, ready: Ready) -> (u64, Option<Work>) {
+    fn admit(&mut self, session: SessionId, ready: Ready) -> (u64, Option<NewPackages>) {
         let Ready { mut job, unfinished, residents, waiting } = ready;
         tracing::info!(
             job = job.request.job,
@@ -163,60 +156,49 @@ impl State {
             granted = job.grant.granted,
             "job opened"
         );
-        job.sessions.insert(session.0);
-        let serial = self.next_serial();
-        self.names.insert(job.request.job.clone(), serial);
+        job.clients.join(session.0);
+        job.serial = self.next_serial();
         for schedule in job.run.schedules_mut() {
             schedule.set_generation(self.next_serial());
         }
-        let dataset = job.dataset;
-        self.jobs.insert(serial, job);
-        // Other jobs may hold bytes that this one keeps or waits for.
         for id in residents {
-            self.keep(dataset, id, true);
+            self.rooms.keep(&job.dataset, id, true);
         }
         for id in waiting {
-            self.hold(dataset, id);
+            self.rooms.claim(&job.dataset, id, true);
         }
-        self.fit_arena();
+        let serial = job.serial;
+        self.jobs.insert(job);
+        self.fit_memory();
         (serial, unfinished)
     }
 
     /// Ends a job: everything it keeps and everything it waits for is let go of. The thread that removes its packages,
     /// where some must be.
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
-        let epochs: Vec<u64> =
-            self.jobs.get(&serial).map_or(Vec::new(), |job| job.run.schedules().keys().copied().collect());
+        let mut job = self.jobs.remove(serial)?;
+        let epochs: Vec<u64> = job.run.schedules().keys().copied().collect();
         for epoch in epochs {
-            self.drop_schedule(serial, epoch);
+            if let Err(error) = job.drop_schedule(&mut self.rooms, epoch) {
+                tracing::error!(%error, "a job that ends holds on to memory");
+            }
         }
-        let job = self.jobs.remove(&serial)?;
-        self.drop_loads(serial);
-        self.names.remove(&job.request.job);
-        let sweeping = job.press.and_then(Press::end);
+        self.rooms.withdraw(serial);
         let mut residents = Vec::new();
         job.run.cache().policy().residents(&mut |id| residents.push(id));
         for id in residents {
-            self.keep(job.dataset, id, false);
+            self.rooms.keep(&job.dataset, id, false);
         }
         tracing::info!(job = job.request.job, "job ended");
-        self.fit_arena();
-        self.drop_datasets();
-        sweeping
-    }
-
-    /// Forgets datasets that no client and no job uses and no bytes are left of.
-    pub(crate) fn drop_datasets(&mut self) {
-        let used: HashSet<u32> = self.jobs.values().map(|job| job.dataset).collect();
-        self.datasets.retain(|key, dataset| {
-            !dataset.sessions.is_empty() || dataset.objects > 0 || used.contains(&(key as u32))
-        });
+        self.fit_memory();
+        self.forget_datasets();
+        job.packages.end()
     }
 
     /// How many bytes a job gets that asks for `asked` of a dataset of `whole` bytes.
     fn grant_memory(&self, asked: u64, whole: u64, available: u64) -> Result<u64> {
         let wanted = asked.min(whole);
-        let taken = self.capacity();
+        let taken = self.jobs.granted();
         let machine = self.config.machine;
         if taken + wanted + reserve(taken + wanted) > machine && self.config.memory.is_none() {
             let least = reserve(0);
@@ -230,7 +212,7 @@ impl State {
             )));
         }
         // What the arena has already is no more to be had.
-        let (has, more) = (self.arena.total(), taken + wanted + reserve(taken + wanted));
+        let (has, more) = (self.rooms.residency().total(), taken + wanted + reserve(taken + wanted));
         if more.saturating_sub(has) > available && self.config.memory.is_none() {
             let most = (available + has).saturating_sub(reserve(0)) / 8 * 7;
             return Err(Error::invalid(format!(

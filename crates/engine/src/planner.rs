@@ -38,7 +38,7 @@ struct Inbox {
 }
 
 /// See the module's head.
-pub(crate) struct Mind {
+pub(crate) struct PlannerHandle {
     planner: Mutex<Planner>,
     inbox: Mutex<Inbox>,
     /// What its strategy makes of losses.
@@ -52,7 +52,7 @@ pub(crate) struct Mind {
     pub(crate) looks_back: bool,
 }
 
-impl Mind {
+impl PlannerHandle {
     pub(crate) fn new(planner: Planner, adapts: bool) -> Self {
         let strategy = planner.strategy();
         Self {
@@ -166,11 +166,8 @@ impl Engine {
     /// plans.
     #[doc(hidden)]
     pub fn without_plans<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {
-        let mind = {
-            let state = self.shared.lock();
-            state.jobs[&state.job(job)?].mind.clone()
-        };
-        let held = mind.as_ref().map(|mind| mind.planner());
+        let planner = self.shared.lock().jobs.named(job)?.planner.clone();
+        let held = planner.as_ref().map(|planner| planner.planner());
         let done = work();
         drop(held);
         Ok(done)

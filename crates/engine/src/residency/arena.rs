@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use hotset_core::Result;
 
-use crate::allocator::{Allocator, Block, GRANULE, granules};
-use crate::segment::{Segment, Target};
+use super::allocator::{Allocator, Block, GRANULE, granules};
+use super::segment::{Segment, Target};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -3,15 +3,53 @@
 //! All of it is shown by `hotset stats`. What warns is said to the trainer as well, once a run: to the client that opens
 //! the job what is known then, the rest to rank 0 when it begins an epoch.
 
-use hotset_core::bytes::human;
-use hotset_core::{Remark, Result};
+use std::collections::BTreeSet;
 
+use hotset_core::bytes::human;
+use hotset_core::{Id, Remark, Result};
+
+use super::job::Job;
+use super::order::OrderWatch;
+use super::unplanned::UnplannedWatch;
 use crate::config::OFF;
 use crate::engine::Engine;
-use crate::job::Job;
 
 /// The name of what was said when the job was opened.
 const OPENING: &str = "opening";
+
+/// What was noticed of a job, and what of it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// What its strategy says of its last plan.
+    figures: Vec<(&'static str, f64)>,
+    of_plan: Vec<Remark>,
+    /// Names of the warnings that were told.
+    told: BTreeSet<&'static str>,
+    pub(super) unplanned: UnplannedWatch,
+    pub(super) order: OrderWatch,
+}
+
+impl Notices {
+    /// What a strategy says of a plan that was made.
+    pub(crate) fn planned(&mut self, figures: Vec<(&'static str, f64)>, remarks: Vec<Remark>) {
+        (self.figures, self.of_plan) = (figures, remarks);
+    }
+
+    /// What its strategy says of its last plan.
+    pub(crate) fn figures(&self) -> &[(&'static str, f64)] {
+        &self.figures
+    }
+
+    /// A sample was served along a plan.
+    pub(crate) fn served_planned(&mut self) {
+        self.unplanned.planned();
+    }
+
+    /// A reader asks for samples, of so many, that no plan serves.
+    pub(crate) fn asked(&mut self, reader: u64, ids: impl Iterator<Item = Id>, samples: usize) {
+        self.order.look(reader, ids, samples);
+    }
+}
 
 impl Job {
     /// What a user should know of it now.
@@ -19,27 +57,30 @@ impl Job {
         let mut remarks: Vec<Remark> =
             self.grant.remarks.iter().map(|text| Remark::warning(OPENING, text.as_str())).collect();
         let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
-        if self.source.is_none() && !told && self.run.cache().policy().takes_packages() && self.mind.is_some()
+        if self.packages.source().is_none()
+            && !told
+            && self.run.cache().policy().takes_packages()
+            && self.planner.is_some()
         {
             remarks.push(Remark::note(
                 "no packages",
                 "no packages, so the whole cache is for hard samples: `packages=` names a place",
             ));
         }
-        let failed = self.press.as_ref().and_then(|press| press.failed());
+        let failed = self.packages.queue().and_then(|queue| queue.failed());
         remarks.extend(failed.map(|why| Remark::warning("packages failed", why)));
         remarks.extend(self.no_losses());
         // Readers hear of it as soon as it is noticed.
-        remarks.extend(self.beside_remark().map(|text| Remark::note("beside", text)));
+        remarks.extend(self.unplanned_remark().map(|text| Remark::note("beside", text)));
         remarks.extend(self.order_remark().map(|text| Remark::note("order", text)));
-        remarks.extend(self.plan_remarks.iter().cloned());
+        remarks.extend(self.notices.of_plan.iter().cloned());
         remarks
     }
 
     /// A strategy that plans from losses, an epoch trained, and none told, or none that counts.
     fn no_losses(&self) -> Option<Remark> {
-        let needs = self.mind.as_ref().is_some_and(|mind| mind.needs_losses);
-        let newest = *self.begun.values().max()?;
+        let needs = self.planner.as_ref().is_some_and(|planner| planner.needs_losses);
+        let newest = self.ranks.newest()?;
         let trained = self.run.tally().epochs().range(..newest).any(|(_, counters)| counters.served() > 0);
         if !needs || !trained {
             return None;
@@ -62,7 +103,7 @@ impl Job {
             );
             return Some(Remark::warning("no losses", text));
         }
-        let told = kept > 0 || !self.reported.is_empty() || !self.gathering.evaluated.is_empty();
+        let told = kept > 0 || self.ranks.has_told();
         (!told).then(|| {
             let text = format!(
                 "strategy `{strategy}` was told no losses in its first epoch, and can choose nothing without them: every \
@@ -91,10 +132,10 @@ impl Engine {
     /// Warnings of a job that nobody was told yet. Whoever asks tells them.
     pub fn untold(&self, job: &str) -> Result<Vec<Remark>> {
         let mut state = self.shared.lock();
-        let serial = state.job(job)?;
-        let Some(job) = state.jobs.get_mut(&serial) else { return Ok(Vec::new()) };
+        let job = state.jobs.named(job)?;
         let mut remarks = job.remarks();
-        remarks.retain(|remark| remark.warns && remark.name != OPENING && job.told.insert(remark.name));
+        let told = &mut job.notices.told;
+        remarks.retain(|remark| remark.warns && remark.name != OPENING && told.insert(remark.name));
         Ok(remarks)
     }
 }

@@ -1,10 +1,10 @@
-//! A batch that a reader has asked for: gathered, waited for, and granted whole.
+//! A batch that a reader has asked for: its samples while it is gathered, and the grant that answers it.
 
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use hotset_core::Id;
 use hotset_core::schedule::Stage;
-use hotset_core::{Error, Id};
 use hotset_store::LabelKind;
 
 /// Why a sample is served.
@@ -26,13 +26,6 @@ pub(crate) struct Item {
     pub(crate) id: Id,
     pub(crate) object: u32,
     pub(crate) role: Role,
-}
-
-/// A batch whose bytes have not all arrived.
-pub(crate) struct Waiter {
-    pub(crate) missing: usize,
-    pub(crate) failed: Option<Error>,
-    pub(crate) signal: Arc<Condvar>,
 }
 
 /// Where one sample of a batch lies.
@@ -78,4 +71,21 @@ pub struct Grant {
     pub dropped: Vec<u32>,
     /// What the reader should tell its user.
     pub remark: Option<String>,
+}
+
+impl Item {
+    /// The epoch its serving is counted in.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        match self.role {
+            Role::Planned { epoch, .. } => Some(epoch),
+            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
+        }
+    }
+}
+
+impl Grant {
+    /// The descriptors of the segments to map first, in their order.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.segments.iter().map(|segment| segment.descriptor.as_fd())
+    }
 }

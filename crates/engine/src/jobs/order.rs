@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use hotset_core::Id;
 use hotset_core::bits::Bits;
 
-use crate::job::Job;
+use super::job::Job;
 
 /// Samples below which nothing is judged.
 const LEAST: u64 = 64;
@@ -21,7 +21,7 @@ const BACK: u64 = 4;
 
 /// What was seen since the last judgement.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(super) struct OrderWatch {
     /// The samples that were asked for.
     seen: Bits,
     distinct: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Order {
     told: bool,
 }
 
-impl Order {
+impl OrderWatch {
     /// Looks at what a reader asks for, of so many `samples`.
-    pub(crate) fn look(&mut self, reader: u64, ids: impl Iterator<Item = Id>, samples: usize) {
+    pub(super) fn look(&mut self, reader: u64, ids: impl Iterator<Item = Id>, samples: usize) {
         if self.noticed {
             return;
         }
@@ -61,16 +61,16 @@ impl Order {
 impl Job {
     /// What to tell a reader of `rank`.
     pub(crate) fn notice_order(&mut self, rank: u32) -> Option<String> {
-        if !self.order.noticed || self.order.told || rank != 0 {
+        if !self.notices.order.noticed || self.notices.order.told || rank != 0 {
             return None;
         }
-        self.order.told = true;
+        self.notices.order.told = true;
         self.order_remark()
     }
 
     /// What was noticed, in words.
     pub(crate) fn order_remark(&self) -> Option<String> {
-        self.order.noticed.then(|| {
+        self.notices.order.noticed.then(|| {
             "samples are asked for in random order and no Sampler plans them, so that none is read ahead and no strategy \
              chooses what is trained and kept. Make `sampler = hotset.Sampler(dataset)` of what is loaded, and write \
              `DataLoader(dataset, sampler=sampler)` instead of `shuffle=True`; or read a validation set in order"

@@ -1,0 +1,180 @@
+//! What became of a fetch: what is counted, who is woken, what is read again.
+//!
+//! The plan's reads were counted when they were decided; here only what came on top is. What was to come together and did
+//! not is read one by one, each with attempts of its own, and a package that is not as it was written is dropped, so that
+//! the next plan does without it. A failure is told to the readers of the sample that it is of.
+
+use std::time::Duration;
+
+use hotset_core::Error;
+use hotset_core::tally::Traffic;
+use hotset_store::ReadError;
+
+use super::fetch::{Brought, Fetch, PackingRead, Source, Wanted};
+use super::{Cause, Payer};
+use crate::jobs::Job;
+use crate::state::State;
+
+fn requests_only(requests: u64) -> Traffic {
+    Traffic { requests, ..Traffic::default() }
+}
+
+impl State {
+    /// Notes the end of a fetch that took so many requests.
+    pub(super) fn complete(
+        &mut self,
+        fetch: Fetch,
+        requests: u64,
+        took: Duration,
+        outcome: Result<Brought, ReadError>,
+    ) {
+        if fetch.packing.is_some() {
+            return self.complete_packing(fetch, requests, outcome);
+        }
+        match fetch.origin {
+            Source::Samples(..) => self.complete_samples(&fetch, requests, took, outcome),
+            Source::Run { .. } | Source::Package { .. } => {
+                self.complete_package(&fetch, requests, took, outcome)
+            }
+        }
+    }
+
+    /// A sample has come, or several that lie side by side, or none has.
+    fn complete_samples(
+        &mut self,
+        fetch: &Fetch,
+        requests: u64,
+        took: Duration,
+        outcome: Result<Brought, ReadError>,
+    ) {
+        let objects = fetch.objects();
+        match outcome {
+            Ok(brought) => {
+                // The first pays for the request, and for what lies between them.
+                let sizes: u64 = fetch.parts.iter().map(|part| fetch.dataset.size(part.id)).sum();
+                let (mut requests, mut between) = (requests, brought.bytes.saturating_sub(sizes));
+                let took = took / objects.len().max(1) as u32;
+                for (part, object) in fetch.parts.iter().zip(objects) {
+                    let bytes = fetch.dataset.size(part.id) + std::mem::take(&mut between);
+                    let traffic = Traffic { reads: 1, requests: std::mem::take(&mut requests), bytes };
+                    self.charge(object, traffic, took, false);
+                    self.rooms.arrive(object, None);
+                }
+            }
+            Err(error) if objects.len() == 1 => {
+                self.charge(objects[0], requests_only(requests), took, true);
+                let id = fetch.parts[0].id;
+                let failed = Error::from(error).of_sample(id.into(), fetch.dataset.catalog.key(id));
+                self.rooms.arrive(objects[0], Some(&failed));
+            }
+            Err(_) => {
+                // One of them is to blame: each is read alone, and its readers are told of its own failure.
+                if let Some((payer, _)) = self.rooms.fetching().payer(objects[0])
+                    && let Some(job) = self.jobs.get_mut(payer.job)
+                {
+                    job.charge(payer, requests_only(requests));
+                }
+                for object in objects {
+                    let payer = self.rooms.fetching().payer(object).map(|(payer, _)| payer.cause);
+                    let cause = match payer {
+                        Some(Cause::Planned) | None => Cause::Extra,
+                        Some(cause) => cause,
+                    };
+                    self.rooms.read_alone(object, cause);
+                }
+            }
+        }
+    }
+
+    /// Counts the read of an object, and the batches that wait for one that failed. One that none waits for is read
+    /// again when it is asked for.
+    fn charge(&mut self, object: u32, traffic: Traffic, took: Duration, failed: bool) {
+        let Some((payer, waiters)) = self.rooms.fetching().payer(object) else { return };
+        let Some(job) = self.jobs.get_mut(payer.job) else { return };
+        if let Some(epoch) = payer.epoch {
+            job.pacing.read(epoch, 1, took);
+        }
+        job.charge(payer, traffic);
+        if failed && waiters > 0 {
+            job.run.tally_mut().failed(payer.epoch, waiters as u64);
+        }
+    }
+
+    /// A package has come, or something of it.
+    fn complete_package(
+        &mut self,
+        fetch: &Fetch,
+        requests: u64,
+        took: Duration,
+        outcome: Result<Brought, ReadError>,
+    ) {
+        let (brought, damage) = match outcome {
+            Ok(brought) => (brought.parts, brought.damage),
+            Err(error) => (vec![false; fetch.parts.len()], fetch.damage(&error)),
+        };
+        if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
+            let (Source::Run { samples, .. } | Source::Package { samples, .. }) = fetch.origin else {
+                return;
+            };
+            let epoch = fetch.payer.epoch.unwrap_or_default();
+            job.pacing.read(epoch, u64::from(samples), took);
+            job.charge(fetch.payer, requests_only(requests));
+            if let (Some(damage), Source::Package { number, .. }) = (damage, &fetch.origin) {
+                job.lose_package(epoch, *number, &damage);
+            }
+        }
+        for (object, brought) in fetch.objects().into_iter().zip(brought) {
+            if brought {
+                self.rooms.arrive(object, None);
+            } else {
+                self.rooms.read_alone(object, Cause::Recovery);
+            }
+        }
+    }
+
+    /// What packing asked for has come; what a package did not bring is read alone.
+    fn complete_packing(&mut self, fetch: Fetch, requests: u64, outcome: Result<Brought, ReadError>) {
+        let Fetch { dataset, origin, payer, parts, packing } = fetch;
+        let Some(queue) = packing else { return };
+        if let Some(job) = self.jobs.get_mut(payer.job) {
+            let traffic = match &outcome {
+                Ok(brought) => Traffic { reads: parts.len() as u64, requests, bytes: brought.bytes },
+                Err(_) => requests_only(requests),
+            };
+            job.charge(payer, traffic);
+        }
+        let package = if let Source::Package { number, .. } = origin { Some(number) } else { None };
+        for (at, part) in parts.into_iter().enumerate() {
+            let id = part.id;
+            match &outcome {
+                Ok(brought) if brought.parts[at] => queue.read(id, Ok(part.into_packed())),
+                _ if package.is_some() => {
+                    let (dataset, queue) = (dataset.clone(), queue.clone());
+                    let (job, epoch, wanted) = (payer.job, payer.epoch, Wanted::Lost(id));
+                    let read = PackingRead { job, epoch, dataset, queue, wanted };
+                    self.rooms.fetching_mut().enqueue_packing(read);
+                }
+                Err(error) => queue.read(id, Err(error.to_string())),
+                Ok(_) => queue.read(id, Err("its bytes are not right".into())),
+            }
+        }
+        if let Some(number) = package {
+            queue.package_read(number);
+        }
+    }
+}
+
+impl Job {
+    /// Counts what a read cost beyond what its plan counted.
+    fn charge(&mut self, payer: Payer, traffic: Traffic) {
+        let tally = self.run.tally_mut();
+        match payer.cause {
+            Cause::Planned => {
+                tally.recovered(payer.epoch, requests_only(traffic.requests.saturating_sub(1)));
+            }
+            Cause::Extra => tally.recovered(payer.epoch, requests_only(traffic.requests)),
+            Cause::Recovery => tally.recovered(payer.epoch, traffic),
+            Cause::Unplanned => tally.read_unplanned(traffic),
+        }
+    }
+}

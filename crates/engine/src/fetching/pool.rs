@@ -1,0 +1,124 @@
+//! The threads that carry out fetches.
+//!
+//! Each takes one request at a time, so requests in flight never exceed the pool's size, and a place in the arena is
+//! never outlived by a read that writes to it. Threads start when there is work and end after a while without any.
+//!
+//! A read that fails transiently is tried again after a pause that doubles up to two seconds and a half more, a number of
+//! times: nothing below tries anything again. A reader that gives up waiting before hears the last cause.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use hotset_store::ReadError;
+
+use super::fetch::{Brought, Fetch};
+use crate::engine::Shared;
+use crate::state::State;
+
+/// How long a thread without work stays.
+const IDLE: Duration = Duration::from_secs(10);
+/// The pause before the first repetition, and the longest one.
+const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The threads there are.
+#[derive(Default)]
+pub(super) struct Threads {
+    all: usize,
+    idle: usize,
+    busy: usize,
+}
+
+impl Threads {
+    pub(super) fn busy(&self) -> usize {
+        self.busy
+    }
+}
+
+/// Wakes or starts as many threads as there are queued requests, within the limit. Called with the lock held, after
+/// anything that may have queued some.
+pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
+    let most = state.config.concurrency;
+    let fetching = state.rooms.fetching_mut();
+    let (queued, threads) = (fetching.queued(), &mut fetching.threads);
+    for _ in 0..queued.min(threads.idle) {
+        shared.work.notify_one();
+    }
+    for _ in 0..queued.saturating_sub(threads.idle).min(most.saturating_sub(threads.all)) {
+        let own = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("hotset-read".into()).stack_size(512 << 10);
+        match thread.spawn(move || run(&own)) {
+            Ok(_) => threads.all += 1,
+            Err(error) => {
+                tracing::warn!(%error, threads = threads.all, "cannot start another reader thread");
+                break;
+            }
+        }
+    }
+}
+
+fn run(shared: &Arc<Shared>) {
+    let mut state = shared.lock();
+    loop {
+        if state.is_stopping() {
+            break;
+        }
+        if let Some(mut fetch) = state.begin_fetch() {
+            state.rooms.fetching_mut().threads.busy += 1;
+            drop(state);
+            let began = Instant::now();
+            let (requests, outcome) = repeat(shared, &mut fetch);
+            state = shared.lock();
+            state.complete(fetch, requests, began.elapsed(), outcome);
+            state.rooms.fetching_mut().threads.busy -= 1;
+            // What it did not bring is queued.
+            wake(shared, &mut state);
+            continue;
+        }
+        state.rooms.fetching_mut().threads.idle += 1;
+        let (back, waited) = shared.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+        state = back;
+        state.rooms.fetching_mut().threads.idle -= 1;
+        if waited.timed_out() && state.rooms.fetching_mut().queued() == 0 {
+            break;
+        }
+    }
+    state.rooms.fetching_mut().threads.all -= 1;
+}
+
+impl State {
+    /// Takes the next request off the queues.
+    fn begin_fetch(&mut self) -> Option<Fetch> {
+        let Self { jobs, rooms, .. } = self;
+        rooms.begin_fetch(|job, package| {
+            let queue = jobs.get(job).and_then(|job| job.packages.queue());
+            !queue.is_some_and(|queue| queue.is_making(package))
+        })
+    }
+}
+
+/// Makes one fetch, with repetitions; how many requests it took.
+fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError>) {
+    let mut pause = PAUSE;
+    let mut requests = 0;
+    loop {
+        requests += 1;
+        match fetch.attempt() {
+            Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
+                tracing::debug!(number = fetch.number(), requests, %error, "a read failed and is tried again");
+                let objects = fetch.objects();
+                shared.lock().rooms.fetching_mut().note_failure(&objects, &error.to_string());
+            }
+            done => return (requests, done),
+        }
+        if shared.stopping.load(Ordering::Relaxed) {
+            return (requests, Err(ReadError::Transient("the server is stopping".into())));
+        }
+        // Longer by up to a half, by number and anew for each attempt, so that reads that failed together do not return
+        // together.
+        let jitter = fetch.number().wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
+        std::thread::sleep(pause + pause / 2 * jitter / 256);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

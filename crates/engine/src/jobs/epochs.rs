@@ -1,0 +1,254 @@
+//! Beginning and leaving epochs.
+//!
+//! A plan takes as long as its dataset is large, so it is made outside the lock ([`crate::planning`]): by
+//! whoever begins an epoch that is not planned yet, and by a thread of its own for the epoch after, so that
+//! prefetch crosses the epoch's edge. A trainer that begins an epoch leaves its others; a reader that joins one
+//! after a restart changes nothing, except that epochs the server before had under way are closed behind it.
+
+use std::sync::{Arc, PoisonError};
+
+use hotset_core::sampling::Plan;
+use hotset_core::{Error, Result};
+
+use super::job::Job;
+use crate::engine::{Engine, LOOK_UP, read_ahead};
+use crate::planning::make;
+use crate::rooms::Rooms;
+use crate::serving::MOST_RANKS;
+use crate::state::State;
+
+impl Engine {
+    /// Begins an epoch for a rank: the plan, all ranks' parts in it. A trainer begins it over if its rank
+    /// had begun it; a reader that joins enters it as it stands. A plan that needs what other ranks report waits
+    /// for them, but not for long.
+    pub fn begin_epoch(
+        &self,
+        job: &str,
+        epoch: u64,
+        (rank, world): (u32, u32),
+        start: u64,
+        join: bool,
+    ) -> Result<Arc<Plan>> {
+        check_rank(rank, world)?;
+        check_epoch(epoch)?;
+        let mut state = self.shared.lock();
+        let asked = state.jobs.planned(job)?;
+        let serial = asked.serial;
+        if !join {
+            asked.ask_for(epoch, rank);
+            self.shared.planned.notify_all();
+        }
+        loop {
+            let State { jobs, rooms, config, .. } = &mut *state;
+            let asked = jobs.still(serial)?;
+            if !asked.needs_plan(rooms, epoch, world, join)? {
+                break;
+            }
+            let gathered = join || asked.is_gathered(epoch, false);
+            if !asked.ranks.is_planning() && (gathered || asked.ranks.begins_late(config.patience)) {
+                if !gathered {
+                    asked.run.tally_mut().overdue(epoch);
+                    tracing::warn!(job, epoch, "planned without all ranks: one has not come or not reported");
+                    asked.give_up_ranks(epoch);
+                }
+                asked.ranks.set_planning(Some(epoch));
+                drop(state);
+                state = make(&self.shared, serial, epoch, world)?;
+                continue;
+            }
+            if state.is_stopping() {
+                return Err(Error::unavailable("the server is stopping"));
+            }
+            let (back, _) =
+                self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+        }
+        let State { jobs, rooms, .. } = &mut *state;
+        let plan = jobs.still(serial)?.enter(rooms, epoch, (rank, world), start, join)?;
+        read_ahead(&self.shared, state, serial)?;
+        Ok(plan)
+    }
+}
+
+pub(crate) fn check_rank(rank: u32, world: u32) -> Result<()> {
+    if world == 0 || world > MOST_RANKS || rank >= world {
+        return Err(Error::invalid(format!(
+            "rank {rank} of {world} is impossible: `rank` lies between 0 and `world` - 1, `world` between 1 \
+             and {MOST_RANKS}"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_epoch(epoch: u64) -> Result<()> {
+    if epoch > hotset_core::id::LAST_EPOCH {
+        return Err(Error::invalid(format!(
+            "epoch {epoch} is too large: the last is {}",
+            hotset_core::id::LAST_EPOCH
+        )));
+    }
+    Ok(())
+}
+
+impl Job {
+    /// A rank asks for an epoch, to begin it.
+    fn ask_for(&mut self, epoch: u64, rank: u32) {
+        self.ranks.arrive(rank, epoch);
+        if self.ranks.go_back(rank, epoch)
+            && let Some(planner) = &self.planner
+        {
+            planner.rewind(epoch);
+        }
+        self.ranks.want_to_begin();
+    }
+
+    /// Whether an epoch has no plan for this world yet. A plan for another world goes if no rank has begun it; if
+    /// those that had are gone and a trainer comes with another number of ranks, its order is cut anew.
+    fn needs_plan(&mut self, rooms: &mut Rooms, epoch: u64, world: u32, join: bool) -> Result<bool> {
+        match self.run.schedule(epoch) {
+            None => Ok(true),
+            Some(schedule) if schedule.plan().world() == world => Ok(false),
+            Some(schedule) if schedule.begun() && (join || !schedule.is_restored()) => {
+                Err(Error::invalid(format!(
+                    "epoch {epoch} of job `{}` was begun by {} ranks and now by one of {world}: use the same \
+                     `world` in every rank",
+                    self.request.job,
+                    schedule.plan().world()
+                )))
+            }
+            Some(schedule) if schedule.begun() => {
+                self.recut(rooms, epoch, world)?;
+                Ok(false)
+            }
+            Some(_) => {
+                self.drop_schedule(rooms, epoch)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Cuts the order of an epoch that others had begun over another number of ranks.
+    fn recut(&mut self, rooms: &mut Rooms, epoch: u64, world: u32) -> Result<()> {
+        let schedule = self.schedule(epoch)?;
+        let kept = schedule.plan().recut(world).len();
+        let cut_off = schedule.abandon_from(kept);
+        self.abandon(rooms, epoch, 0, &cut_off)?;
+        if let Some(schedule) = self.run.remove(epoch) {
+            let schedule = schedule.recut(world);
+            self.ranks.note_cut(&schedule);
+            self.run.put(schedule);
+        }
+        Ok(())
+    }
+
+    /// Enters a planned epoch: closes what the rank leaves behind.
+    fn enter(
+        &mut self,
+        rooms: &mut Rooms,
+        epoch: u64,
+        (rank, world): (u32, u32),
+        start: u64,
+        join: bool,
+    ) -> Result<Arc<Plan>> {
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        if !join {
+            self.decide_trained(rooms, epoch, start)?;
+        }
+        let schedule = self.schedule(epoch)?;
+        let plan = Arc::clone(schedule.plan());
+        let anew = !schedule.begun();
+        let mut left = Vec::new();
+        let fresh = schedule.begin(rank, start, &mut left);
+        // A restored one may have slots that were served and not trained, by any rank.
+        let over = !fresh && (schedule.served(rank) > 0 || start > 0);
+        if !join && (over || schedule.is_restored()) {
+            self.run.begin_again(epoch, rank, start, &mut left);
+        }
+        // A training that starts over counts its epochs over; what was read ahead for them stays counted.
+        let counted = self.run.tally().epochs().get(&epoch);
+        if anew && counted.is_some_and(|counters| counters.served() > 0) {
+            self.forget(epoch);
+        }
+        self.ranks.begin((rank, world), epoch, join);
+        self.run.tally_mut().begun(epoch, plan.len());
+        let others: Vec<u64> = self.run.schedules().keys().copied().filter(|&other| other != epoch).collect();
+        self.abandon(rooms, epoch, 0, &left)?;
+        for other in others {
+            self.leave(rooms, other, epoch, (rank, world), join)?;
+        }
+        Ok(plan)
+    }
+
+    /// Decides the slots that another server has served before a trainer goes on at `start`, so that the policy stands
+    /// where that server's stood. Only the first epoch after a restart pays this.
+    fn decide_trained(&mut self, rooms: &mut Rooms, epoch: u64, start: usize) -> Result<()> {
+        let schedule = self.schedule(epoch)?;
+        if !schedule.is_restored() {
+            return Ok(());
+        }
+        let trained = start.saturating_mul(schedule.plan().world() as usize);
+        while let Some((of, block)) = self.run.next_block() {
+            if of > epoch || (of == epoch && block.start >= trained) {
+                break;
+            }
+            self.decide(rooms, false)?;
+        }
+        Ok(())
+    }
+
+    /// What becomes of another epoch when a rank begins `epoch`. Earlier ones close for it, and so do later ones
+    /// that it had begun: its training starts over. Later ones that no rank has begun were planned for a future
+    /// that did not come, except the very next.
+    fn leave(
+        &mut self,
+        rooms: &mut Rooms,
+        other: u64,
+        epoch: u64,
+        (rank, world): (u32, u32),
+        join: bool,
+    ) -> Result<()> {
+        let schedule = self.schedule(other)?;
+        let restored = schedule.is_restored();
+        if join && !(restored && other < epoch) {
+            return Ok(());
+        }
+        if other > epoch && !schedule.begun_by(rank) {
+            let outdated = !schedule.begun() && other != epoch + 1;
+            return if outdated { self.drop_schedule(rooms, other) } else { Ok(()) };
+        }
+        // Ranks of another world will not come back to it.
+        if !schedule.begun() || schedule.plan().world() != world {
+            return self.drop_schedule(rooms, other);
+        }
+        if restored {
+            // Its slots were served by the server before: their policy is asked, so that it stands where that
+            // server's stood. Only the first epoch after a restart pays this.
+            while self.run.next_block().is_some_and(|(epoch, _)| epoch == other) {
+                self.decide(rooms, false)?;
+            }
+        }
+        let schedule = self.schedule(other)?;
+        let mut decided = Vec::new();
+        let count = schedule.close(rank, &mut decided);
+        let rest = if schedule.closed() { Some(schedule.abandon_outstanding()) } else { None };
+        self.abandon(rooms, other, count, &decided)?;
+        if let Some(rest) = rest {
+            self.abandon(rooms, other, 0, &rest)?;
+            self.run.remove(other);
+        }
+        Ok(())
+    }
+
+    /// Forgets an epoch's plan and lets go of what it waits for.
+    pub(crate) fn drop_schedule(&mut self, rooms: &mut Rooms, epoch: u64) -> Result<()> {
+        let schedule = self.schedule(epoch)?;
+        let decided = schedule.abandon_outstanding();
+        let begun = schedule.begun();
+        self.abandon(rooms, epoch, decided.len(), &decided)?;
+        self.run.remove(epoch);
+        if !begun {
+            self.forget(epoch);
+        }
+        Ok(())
+    }
+}

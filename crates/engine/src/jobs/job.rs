@@ -1,0 +1,121 @@
+//! One training: its run, and everything around it that the run need not know.
+//!
+//! The run is [pure](JobRun), and the simulator's too: plans under way, cache and tally. Around it are the job's ranks, its
+//! planner, its packages, and what was noticed of it. What its decisions mean for bytes is in [`crate::serving`].
+
+use std::sync::Arc;
+
+use hotset_core::run::JobRun;
+use hotset_core::schedule::Schedule;
+use hotset_core::{Error, Id, Result};
+
+use super::clients::Clients;
+use super::pacing::Pacing;
+use super::packages::JobPackages;
+use super::ranks::Ranks;
+use super::remarks::Notices;
+use super::window::Window;
+use crate::config::{JobGrant, JobRequest};
+use crate::dataset::Dataset;
+use crate::planner::PlannerHandle;
+
+/// See the module's head.
+pub(crate) struct Job {
+    /// Its number on this server.
+    pub(crate) serial: u64,
+    pub(crate) request: JobRequest,
+    pub(crate) grant: JobGrant,
+    pub(crate) dataset: Arc<Dataset>,
+    /// Its plans, its cache and its tally.
+    pub(crate) run: JobRun,
+    /// What makes its plans; `None` for a dataset without a sampler.
+    pub(crate) planner: Option<Arc<PlannerHandle>>,
+    pub(crate) packages: JobPackages,
+    pub(crate) ranks: Ranks,
+    pub(crate) window: Window,
+    pub(crate) pacing: Pacing,
+    pub(crate) notices: Notices,
+    pub(crate) clients: Clients,
+}
+
+impl Job {
+    /// One that was not asked for anything.
+    pub(crate) fn new(request: JobRequest, grant: JobGrant, dataset: Arc<Dataset>, run: JobRun) -> Self {
+        Self {
+            serial: 0,
+            request,
+            grant,
+            dataset,
+            run,
+            planner: None,
+            packages: JobPackages::default(),
+            ranks: Ranks::default(),
+            window: Window::default(),
+            pacing: Pacing::default(),
+            notices: Notices::default(),
+            clients: Clients::default(),
+        }
+    }
+
+    /// The plan of an epoch, which is under way.
+    pub(crate) fn schedule(&mut self, epoch: u64) -> Result<&mut Schedule> {
+        let job = &self.request.job;
+        let lost = || Error::internal(format!("epoch {epoch} of job `{job}` lost its plan"));
+        self.run.schedule_mut(epoch).ok_or_else(lost)
+    }
+
+    /// The plan of an epoch, if it is still the one of that generation.
+    pub(crate) fn same_schedule(&mut self, epoch: u64, generation: u64) -> Option<&mut Schedule> {
+        self.run.schedule_mut(epoch).filter(|schedule| schedule.generation() == generation)
+    }
+
+    /// Whether a decided slot of `id` other than this one waits to be served.
+    pub(crate) fn waits_for(&self, id: Id, (epoch, slot): (u64, usize)) -> bool {
+        let until = |of: u64| if of == epoch { slot } else { usize::MAX };
+        self.run.schedules().iter().any(|(&of, schedule)| schedule.waits_before(id, until(of)))
+    }
+
+    /// A decided slot of `id` whose read was not made, and its epoch.
+    pub(crate) fn unread(&self, id: Id) -> Option<(u64, usize)> {
+        self.run.schedules().iter().find_map(|(&epoch, schedule)| Some((epoch, schedule.unread(id)?)))
+    }
+
+    /// A sample is to be read before `epoch`, to be re-evaluated.
+    pub(crate) fn read_to_evaluate(&mut self, epoch: u64, id: Id) {
+        self.ranks.must_read(id);
+        self.run.tally_mut().reads_beside(epoch, id);
+    }
+
+    /// Counts an epoch anew; what was counted of it stays in the sum.
+    pub(crate) fn forget(&mut self, epoch: u64) {
+        self.run.tally_mut().forget(epoch);
+        self.pacing.forget(epoch);
+    }
+
+    /// Whether another request for this job asks for the same thing; the setting that differs if not.
+    pub(crate) fn same_as(&self, other: &JobRequest) -> Result<()> {
+        let own = &self.request;
+        let differs = [
+            ("dataset", own.dataset != other.dataset),
+            ("cache", own.cache != other.cache),
+            ("strategy", own.strategy != other.strategy),
+            ("policy", own.policy != other.policy),
+            ("seed", own.seed != other.seed),
+            ("prefetch", own.prefetch != other.prefetch),
+            ("pad", own.pad != other.pad),
+            ("settings", own.strategy_settings != other.strategy_settings),
+            ("policy_settings", own.policy_settings != other.policy_settings),
+            ("epochs", own.epochs != other.epochs),
+            ("packages", own.packages != other.packages),
+            ("package_bytes", own.package_bytes != other.package_bytes),
+        ];
+        match differs.iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((name, _)) => Err(hotset_core::Error::invalid(format!(
+                "job `{}` is already open with another `{name}`: use the same settings in every process, or \
+                 give this run a `job` name of its own",
+                own.job
+            ))),
+        }
+    }
+}

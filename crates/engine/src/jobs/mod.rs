@@ -1,0 +1,113 @@
+//! The jobs there are, by number and by name.
+
+mod clients;
+mod epochs;
+mod job;
+mod order;
+mod pacing;
+mod packages;
+mod ranks;
+mod remarks;
+mod unplanned;
+mod window;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use hotset_core::{Error, Kind, Result};
+
+pub(crate) use epochs::{check_epoch, check_rank};
+pub(crate) use job::Job;
+pub use pacing::Span;
+pub(crate) use packages::{JobPackages, PackageSource};
+pub use ranks::Cut;
+pub(crate) use remarks::less_memory;
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    open: BTreeMap<u64, Job>,
+    names: HashMap<String, u64>,
+}
+
+impl Jobs {
+    /// Takes a job in.
+    pub(crate) fn insert(&mut self, job: Job) {
+        self.names.insert(job.request.job.clone(), job.serial);
+        self.open.insert(job.serial, job);
+    }
+
+    /// Takes a job out.
+    pub(crate) fn remove(&mut self, serial: u64) -> Option<Job> {
+        let job = self.open.remove(&serial)?;
+        self.names.remove(&job.request.job);
+        Some(job)
+    }
+
+    pub(crate) fn get(&self, serial: u64) -> Option<&Job> {
+        self.open.get(&serial)
+    }
+
+    pub(crate) fn get_mut(&mut self, serial: u64) -> Option<&mut Job> {
+        self.open.get_mut(&serial)
+    }
+
+    /// A job that was there before the lock was last taken.
+    pub(crate) fn still(&mut self, serial: u64) -> Result<&mut Job> {
+        self.open.get_mut(&serial).ok_or_else(|| Error::new(Kind::Lost, "the job was closed meanwhile"))
+    }
+
+    /// The job of this name.
+    pub(crate) fn named(&mut self, name: &str) -> Result<&mut Job> {
+        let serial = self.names.get(name).copied();
+        serial.and_then(|serial| self.open.get_mut(&serial)).ok_or_else(|| {
+            Error::new(Kind::Lost, format!("this server does not know job `{name}`: open it again"))
+        })
+    }
+
+    /// The job of this name, which must have plans.
+    pub(crate) fn planned(&mut self, name: &str) -> Result<&mut Job> {
+        let job = self.named(name)?;
+        if job.planner.is_none() {
+            return Err(Error::invalid(format!("job `{name}` has no strategy: open it with one")));
+        }
+        Ok(job)
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Job> {
+        self.open.values()
+    }
+
+    pub(crate) fn serials(&self) -> Vec<u64> {
+        self.open.keys().copied().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Bytes granted to all of them.
+    pub(crate) fn granted(&self) -> u64 {
+        self.open.values().map(|job| job.grant.granted).sum()
+    }
+
+    /// The datasets that they train.
+    pub(crate) fn datasets(&self) -> HashSet<u32> {
+        self.open.values().map(|job| job.dataset.key).collect()
+    }
+
+    /// A client has gone: jobs that it was the last of begin to linger.
+    pub(crate) fn leave(&mut self, client: u64, now: Instant) {
+        self.open.values_mut().for_each(|job| job.clients.leave(client, now));
+    }
+
+    /// Jobs whose last client went longer ago than they linger, or has said that the run is over.
+    pub(crate) fn ended(&self, linger: Duration, now: Instant) -> Vec<u64> {
+        let over = self.open.iter().filter(|(_, job)| job.clients.are_gone(linger, now));
+        over.map(|(&serial, _)| serial).collect()
+    }
+}

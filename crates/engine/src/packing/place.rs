@@ -1,0 +1,58 @@
+//! Where a job's packages come from, as its opener found it.
+
+use std::sync::Arc;
+
+use hotset_core::Id;
+use hotset_core::packages::{Origin, Packages};
+use hotset_store::package::Shelf;
+
+use crate::jobs::PackageSource;
+
+/// A shelf for a job's packages, as its opener found it.
+pub struct Packaging {
+    /// The shelf.
+    pub shelf: Arc<Shelf>,
+    /// The packages that are complete, by number, with their ids.
+    pub found: Vec<(u32, Vec<Id>)>,
+    /// The first number above all that are taken there, by what is no package too.
+    pub next: u32,
+    /// Whether they stay when the job ends.
+    pub keep: bool,
+}
+
+/// Where a job's packages come from.
+pub enum Place {
+    /// They are made, and stand on a shelf.
+    Shelf(Packaging),
+    /// They are runs of samples in the dataset's own objects: nothing is written.
+    Runs(Arc<Packages>),
+    /// Nowhere, for this reason.
+    Unusable(String),
+}
+
+impl Place {
+    /// What plans are told of them, where they are made of at least `bytes`.
+    pub(crate) fn origin(&self, bytes: u64) -> Option<Origin> {
+        match self {
+            Self::Shelf(_) => Some(Origin::Made(bytes)),
+            Self::Runs(runs) => Some(Origin::Given(Arc::clone(runs))),
+            Self::Unusable(_) => None,
+        }
+    }
+
+    /// Where they are read from.
+    pub(crate) fn source(&self) -> Option<PackageSource> {
+        match self {
+            Self::Shelf(packaging) => Some(PackageSource::Shelf(Arc::clone(&packaging.shelf))),
+            Self::Runs(_) => Some(PackageSource::Runs),
+            Self::Unusable(_) => None,
+        }
+    }
+
+    /// Those that were made already of a dataset of so many samples.
+    pub(crate) fn found(&self, samples: usize) -> Vec<(u32, Vec<Id>)> {
+        let Self::Shelf(packaging) = self else { return Vec::new() };
+        let inside = |(_, ids): &&(u32, Vec<Id>)| ids.iter().all(|&id| (id as usize) < samples);
+        packaging.found.iter().filter(inside).cloned().collect()
+    }
+}

@@ -1,0 +1,371 @@
+//! Where samples' bytes lie in memory, and what keeps them there.
+//!
+//! Bytes of a sample are an object in the arena. Each dataset has a table that names every sample's object, whole or on
+//! its way, and counts what claims it. An object leaves when nothing claims it, no reader waits for it and no lease is
+//! on it. A newer read of the same sample takes its place in the table; then it stays only for readers that have it
+//! already. What has gone is told once, when it is asked for.
+
+mod allocator;
+mod arena;
+mod object;
+mod segment;
+mod table;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hotset_core::{Error, Id, Result};
+use slab::Slab;
+
+pub(crate) use object::Object;
+pub(crate) use segment::{Target, View};
+pub(crate) use table::MOST_KEEPERS;
+
+use allocator::Block;
+use arena::Arena;
+use object::Fill;
+use table::Table;
+
+use crate::dataset::Dataset;
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Residency {
+    arena: Arena,
+    /// By the dataset's number.
+    tables: Vec<Table>,
+    objects: Slab<Object>,
+    /// Bytes of objects that a job's cache keeps.
+    kept: u64,
+    /// Objects that were not whole when they left.
+    unread: Vec<u32>,
+}
+
+impl Residency {
+    fn table(&mut self, dataset: &Dataset) -> &mut Table {
+        let key = dataset.key as usize;
+        if self.tables.len() <= key {
+            self.tables.resize_with(key + 1, Table::default);
+        }
+        self.tables[key].size_to(dataset.samples());
+        &mut self.tables[key]
+    }
+
+    /// The object that holds a sample's bytes now, whole or on its way.
+    pub(crate) fn object(&self, dataset: u32, id: Id) -> Option<u32> {
+        self.tables.get(dataset as usize)?.object(id)
+    }
+
+    /// An object, which a reader holds, a lease is on, or a table names.
+    pub(crate) fn get(&self, key: u32) -> &Object {
+        &self.objects[key as usize]
+    }
+
+    /// Whether a job's cache keeps a sample.
+    pub(crate) fn is_kept(&self, dataset: u32, id: Id) -> bool {
+        self.tables.get(dataset as usize).is_some_and(|table| table.claims(id).keepers() > 0)
+    }
+
+    /// Whether bytes of a dataset are in memory.
+    pub(crate) fn has_bytes(&self, dataset: u32) -> bool {
+        self.tables.get(dataset as usize).is_some_and(|table| table.objects > 0)
+    }
+
+    /// Forgets a dataset that has no bytes in memory.
+    pub(crate) fn forget(&mut self, dataset: u32) {
+        if let Some(table) = self.tables.get_mut(dataset as usize) {
+            debug_assert_eq!(table.objects, 0);
+            *table = Table::default();
+        }
+    }
+
+    /// Makes an object for a read of a sample, in the segment `spill` or in the arena proper; bytes of before are let go
+    /// of. `None` when there is no room.
+    pub(crate) fn create(&mut self, dataset: &Dataset, id: Id, spill: Option<u32>) -> Result<Option<u32>> {
+        let length = dataset.size(id);
+        // First, because it may free an object, and with it the next key.
+        self.detach(dataset.key, id);
+        let key = self.objects.vacant_key() as u32;
+        let block = match spill {
+            Some(segment) => self.arena.allocate_in(segment, length, key),
+            None => self.allocate(length, key)?,
+        };
+        let Some(block) = block else { return Ok(None) };
+        let object = Object {
+            dataset: dataset.key,
+            id,
+            length,
+            block,
+            fill: Fill::Queued,
+            current: true,
+            holds: 0,
+            leases: 0,
+        };
+        let room = object.room();
+        let inserted = self.objects.insert(object);
+        debug_assert_eq!(inserted as u32, key);
+        let table = self.table(dataset);
+        table.set_object(id, Some(key));
+        table.objects += 1;
+        if table.claims(id).keepers() > 0 {
+            self.kept += room;
+        }
+        Ok(Some(key))
+    }
+
+    /// Takes a sample's object off its table, because a newer read takes its place or its own failed. Readers that wait
+    /// for it or lease it keep it.
+    pub(crate) fn detach(&mut self, dataset: u32, id: Id) {
+        let Some(key) = self.object(dataset, id) else { return };
+        let table = &mut self.tables[dataset as usize];
+        table.set_object(id, None);
+        let object = &mut self.objects[key as usize];
+        object.current = false;
+        if table.claims(id).keepers() > 0 {
+            self.kept -= object.room();
+        }
+        self.settle(key);
+    }
+
+    /// A job's cache keeps a sample from now on.
+    pub(crate) fn keep(&mut self, dataset: &Dataset, id: Id) {
+        let table = self.table(dataset);
+        table.claims_mut(id).add_keeper();
+        if let (1, Some(key)) = (table.claims(id).keepers(), table.object(id)) {
+            self.kept += self.objects[key as usize].room();
+        }
+    }
+
+    /// A job's cache keeps a sample no longer.
+    pub(crate) fn unkeep(&mut self, dataset: &Dataset, id: Id) {
+        let table = self.table(dataset);
+        let kept = table.claims_mut(id).remove_keeper();
+        debug_assert!(kept, "sample {id} was not kept");
+        if let (0, true, Some(key)) = (table.claims(id).keepers(), kept, table.object(id)) {
+            self.kept -= self.objects[key as usize].room();
+            self.settle(key);
+        }
+    }
+
+    /// A decided slot waits for a sample from now on.
+    pub(crate) fn claim(&mut self, dataset: &Dataset, id: Id) {
+        self.table(dataset).claims_mut(id).add_slot();
+    }
+
+    /// A decided slot waits for a sample no longer.
+    pub(crate) fn unclaim(&mut self, dataset: &Dataset, id: Id) {
+        let table = self.table(dataset);
+        let waited = table.claims_mut(id).remove_slot();
+        debug_assert!(waited, "no slot waited for sample {id}");
+        if let Some(key) = table.object(id) {
+            self.settle(key);
+            self.unspill(key);
+        }
+    }
+
+    /// A reader waits for an object.
+    pub(crate) fn hold(&mut self, key: u32) {
+        self.objects[key as usize].holds += 1;
+    }
+
+    /// A reader waits for an object no longer.
+    pub(crate) fn let_go(&mut self, key: u32) {
+        self.objects[key as usize].holds -= 1;
+        self.settle(key);
+        self.unspill(key);
+    }
+
+    /// A reader that has waited for an object leases it.
+    pub(crate) fn lease(&mut self, key: u32) {
+        let object = &mut self.objects[key as usize];
+        object.holds -= 1;
+        object.leases += 1;
+    }
+
+    /// Leases an object that is whole to look at its bytes. `None` if it lies in memory of one batch's own, which goes
+    /// with the batch.
+    pub(crate) fn lend(&mut self, key: u32) -> Option<View> {
+        let object = &mut self.objects[key as usize];
+        if object.fill != Fill::Ready || self.arena.is_spill(object.block.segment) {
+            return None;
+        }
+        let target = self.arena.target(object.block, object.length)?;
+        object.leases += 1;
+        Some(View::leased(target))
+    }
+
+    /// A lease on an object has ended.
+    pub(crate) fn end_lease(&mut self, key: u32) {
+        self.objects[key as usize].leases -= 1;
+        self.settle(key);
+        self.unspill(key);
+    }
+
+    /// Where to write the bytes of an object whose read begins; `None` if it has begun before.
+    pub(crate) fn begin_read(&mut self, key: u32) -> Option<Target> {
+        let object = &mut self.objects[key as usize];
+        if object.fill != Fill::Queued {
+            return None;
+        }
+        let target = self.arena.target(object.block, object.length)?;
+        object.fill = Fill::Reading;
+        Some(target)
+    }
+
+    /// An object's bytes are whole.
+    pub(crate) fn end_read(&mut self, key: u32) {
+        self.objects[key as usize].fill = Fill::Ready;
+        self.settle(key);
+        self.unspill(key);
+    }
+
+    /// An object's bytes did not come. Its sample has none from now on.
+    pub(crate) fn fail_read(&mut self, key: u32) {
+        let object = &mut self.objects[key as usize];
+        object.fill = Fill::Ready;
+        let (dataset, id, current) = (object.dataset, object.id, object.current);
+        if current { self.detach(dataset, id) } else { self.settle(key) }
+    }
+
+    /// An object's bytes did not come, and are to be read again. False if no slot and no reader waits for them: then they
+    /// are let go of.
+    pub(crate) fn read_again(&mut self, key: u32) -> bool {
+        let object = &mut self.objects[key as usize];
+        object.fill = Fill::Queued;
+        let (dataset, id, current) = (object.dataset, object.id, object.current);
+        let claims = self.tables[dataset as usize].claims(id);
+        if object.holds > 0 || object.leases > 0 || (current && claims.slots() > 0) {
+            return true;
+        }
+        if current {
+            self.detach(dataset, id)
+        } else {
+            self.settle(key)
+        }
+        false
+    }
+
+    /// Frees an object that nothing needs any more, unless a thread is writing it.
+    fn settle(&mut self, key: u32) {
+        let object = &self.objects[key as usize];
+        if object.holds > 0 || object.leases > 0 || object.fill == Fill::Reading {
+            return;
+        }
+        let table = &mut self.tables[object.dataset as usize];
+        if object.current {
+            if table.claims(object.id).any() {
+                return;
+            }
+            table.set_object(object.id, None);
+        }
+        table.objects -= 1;
+        if object.fill == Fill::Queued {
+            self.unread.push(key);
+        }
+        self.arena.free(object.block);
+        self.objects.remove(key as usize);
+    }
+
+    /// Moves what is still claimed out of a spilled segment, whose batch has been read, so that the segment can go.
+    /// Without room the bytes go too, and are read again when they are due.
+    fn unspill(&mut self, key: u32) {
+        let Some(object) = self.objects.get(key as usize) else { return };
+        let (from, length, dataset, id) = (object.block, object.length, object.dataset, object.id);
+        if !object.movable() || !self.arena.is_spill(from.segment) {
+            return;
+        }
+        let awaited =
+            object.holds > 0 || (object.current && self.tables[dataset as usize].claims(id).slots() > 0);
+        let to = self.allocate(length, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what a spilled batch leaves behind is let go of");
+            None
+        });
+        match to {
+            Some(to) => {
+                self.arena.copy(from, to);
+                self.objects[key as usize].block = to;
+                self.arena.free(from);
+            }
+            // Readers and slots that wait for it keep it where it is.
+            None if awaited => {}
+            None => self.detach(dataset, id),
+        }
+    }
+
+    /// A block in the arena proper, others moved if need be.
+    fn allocate(&mut self, length: u64, owner: u32) -> Result<Option<Block>> {
+        let mut moves = Vec::new();
+        let objects = &self.objects;
+        let movable = |owner: u32| objects.get(owner as usize).is_some_and(Object::movable);
+        let block = self.arena.allocate(length, owner, &movable, &mut |owner, to| moves.push((owner, to)));
+        for (owner, to) in moves {
+            self.objects[owner as usize].block = to;
+        }
+        block
+    }
+
+    /// A segment outside the limit for samples of these sizes.
+    pub(crate) fn spill(&mut self, sizes: impl Iterator<Item = u64>) -> Result<u32> {
+        self.arena.spill(sizes)
+    }
+
+    /// Whether an object lies in memory of one batch's own.
+    pub(crate) fn is_spilled(&self, key: u32) -> bool {
+        self.arena.is_spill(self.objects[key as usize].block.segment)
+    }
+
+    /// The descriptor and length of a segment, for a reader that has not mapped it.
+    pub(crate) fn descriptor(&self, segment: u32) -> Result<(Arc<OwnedFd>, u64)> {
+        let gone = || Error::internal(format!("segment {segment} holds a sample and is gone"));
+        self.arena.descriptor(segment).ok_or_else(gone)
+    }
+
+    /// Objects that left before their bytes had come, since this was last asked.
+    pub(crate) fn take_unread(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Segments that went since this was last asked.
+    pub(crate) fn take_dropped(&mut self) -> Vec<u32> {
+        self.arena.take_dropped()
+    }
+
+    /// Sets how many bytes segments may take together.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.arena.set_limit(limit);
+    }
+
+    /// The bytes that segments may take together.
+    pub(crate) fn limit(&self) -> u64 {
+        self.arena.limit()
+    }
+
+    /// Bytes that jobs' caches keep.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Bytes in memory that no job's cache keeps.
+    pub(crate) fn transient(&self) -> u64 {
+        self.arena.occupied().saturating_sub(self.kept)
+    }
+
+    /// Bytes of samples in memory.
+    pub(crate) fn occupied(&self) -> u64 {
+        self.arena.occupied()
+    }
+
+    /// Bytes in segments, spilled ones included.
+    pub(crate) fn total(&self) -> u64 {
+        self.arena.total()
+    }
+
+    pub(crate) fn segments(&self) -> usize {
+        self.arena.segments()
+    }
+
+    /// Bytes moved to make room so far.
+    pub(crate) fn moved(&self) -> u64 {
+        self.arena.moved()
+    }
+}

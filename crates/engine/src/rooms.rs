@@ -1,0 +1,180 @@
+//! Residency, fetching and sessions, and what passes between them.
+//!
+//! An object that left before it was read is forgotten by fetching; a segment that has gone is told to clients; bytes that
+//! arrive wake the batches that wait for them. Each room knows only itself: these functions are the doors. They act on
+//! what jobs decide and know nothing of jobs.
+
+use std::sync::Arc;
+
+use hotset_core::{Error, Id, Result};
+
+use crate::dataset::Dataset;
+use crate::fetching::{Cause, Fetch, Fetching, Payer};
+use crate::residency::{Residency, View};
+use crate::sessions::{NewSegment, Sessions};
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Rooms {
+    residency: Residency,
+    fetching: Fetching,
+    sessions: Sessions,
+}
+
+impl Rooms {
+    pub(crate) fn residency(&self) -> &Residency {
+        &self.residency
+    }
+
+    pub(crate) fn fetching(&self) -> &Fetching {
+        &self.fetching
+    }
+
+    pub(crate) fn fetching_mut(&mut self) -> &mut Fetching {
+        &mut self.fetching
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub(crate) fn sessions_mut(&mut self) -> &mut Sessions {
+        &mut self.sessions
+    }
+
+    /// Tells the other rooms what has gone from memory.
+    fn sweep(&mut self) {
+        self.residency.take_unread().into_iter().for_each(|object| self.fetching.forget(object));
+        self.residency.take_dropped().into_iter().for_each(|segment| self.sessions.drop_segment(segment));
+    }
+
+    /// Makes an object for the read of a sample, which is to be queued; its bytes of before are let go of. `None` when
+    /// the arena, or the segment `spill`, has no room.
+    pub(crate) fn expect(
+        &mut self,
+        dataset: &Arc<Dataset>,
+        id: Id,
+        payer: Payer,
+        spill: Option<u32>,
+    ) -> Result<Option<u32>> {
+        // The object before may leave unread, and the new one get its key.
+        self.residency.detach(dataset.key, id);
+        self.sweep();
+        let made = self.residency.create(dataset, id, spill)?;
+        if let Some(object) = made {
+            self.fetching.expect(object, dataset, payer);
+        }
+        Ok(made)
+    }
+
+    /// The same for a read that no reader waits for. An error comes again when the sample is asked for, and is told then.
+    pub(crate) fn expect_ahead(&mut self, dataset: &Arc<Dataset>, id: Id, payer: Payer) -> Option<u32> {
+        self.expect(dataset, id, payer, None).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read ahead");
+            None
+        })
+    }
+
+    /// A segment for the rest of a client's batch, for which the arena has no room.
+    pub(crate) fn spill(&mut self, client: u64, sizes: impl Iterator<Item = u64>) -> Result<u32> {
+        let segment = self.residency.spill(sizes)?;
+        self.sessions.spilled(client, segment);
+        Ok(segment)
+    }
+
+    /// A job's cache keeps a sample from now on, or no longer.
+    pub(crate) fn keep(&mut self, dataset: &Dataset, id: Id, keeps: bool) {
+        if keeps {
+            self.residency.keep(dataset, id);
+        } else {
+            self.residency.unkeep(dataset, id);
+            self.sweep();
+        }
+    }
+
+    /// A decided slot waits for a sample from now on, or no longer.
+    pub(crate) fn claim(&mut self, dataset: &Dataset, id: Id, waits: bool) {
+        if waits {
+            self.residency.claim(dataset, id);
+        } else {
+            self.residency.unclaim(dataset, id);
+            self.sweep();
+        }
+    }
+
+    /// A reader waits for an object from now on, or no longer.
+    pub(crate) fn hold(&mut self, object: u32, waits: bool) {
+        if waits {
+            self.residency.hold(object);
+        } else {
+            self.residency.let_go(object);
+            self.sweep();
+        }
+    }
+
+    /// A client leases objects that it has waited for: segments that it must map first, and those that have gone.
+    pub(crate) fn lease(
+        &mut self,
+        client: u64,
+        lease: u64,
+        objects: Vec<u32>,
+    ) -> Result<(Vec<NewSegment>, Vec<u32>)> {
+        let handed = self.sessions.lease(client, lease, &objects, &self.residency)?;
+        objects.into_iter().for_each(|object| self.residency.lease(object));
+        Ok(handed)
+    }
+
+    /// Leases an object that is whole to packing.
+    pub(crate) fn lend(&mut self, object: u32) -> Option<View> {
+        self.residency.lend(object)
+    }
+
+    /// Leases on objects have ended.
+    pub(crate) fn end_leases(&mut self, objects: Vec<u32>) {
+        objects.into_iter().for_each(|object| self.residency.end_lease(object));
+        self.sweep();
+    }
+
+    /// Takes the next request off the queues.
+    pub(crate) fn begin_fetch(&mut self, is_written: impl Fn(u64, u32) -> bool) -> Option<Fetch> {
+        self.fetching.begin(&mut self.residency, is_written)
+    }
+
+    /// An object's bytes have come, or will not: wakes the batches that wait for it.
+    pub(crate) fn arrive(&mut self, object: u32, failed: Option<&Error>) {
+        let waiters = self.fetching.arrived(object);
+        self.sessions.arrived(&waiters, failed);
+        match failed {
+            None => self.residency.end_read(object),
+            Some(_) => self.residency.fail_read(object),
+        }
+        self.sweep();
+    }
+
+    /// Reads a sample alone that its package or its neighbours did not bring. One that no slot and no reader waits for is
+    /// let go of, and read when it is due.
+    pub(crate) fn read_alone(&mut self, object: u32, cause: Cause) {
+        if self.residency.read_again(object) {
+            self.fetching.enqueue_alone(object, cause);
+        }
+        self.sweep();
+    }
+
+    /// Forgets the requests of a job that has ended. What others wait for is read alone.
+    pub(crate) fn withdraw(&mut self, job: u64) {
+        for object in self.fetching.withdraw(job) {
+            self.read_alone(object, Cause::Recovery);
+        }
+    }
+
+    /// Forgets a dataset that has no bytes in memory.
+    pub(crate) fn forget_dataset(&mut self, dataset: u32) {
+        self.residency.forget(dataset);
+    }
+
+    /// Sets how many bytes of memory there may be.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.residency.set_limit(limit);
+        self.sweep();
+    }
+}

@@ -1,0 +1,386 @@
+//! From the indices of a request to held objects.
+//!
+//! A batch is answered in three steps, the last of which is in [`super::leases`]. *Catch up*: slots before the ones asked
+//! for are decided, a slice at a time, so that deciding stays in plan order whatever order readers ask in. *Gather*: each
+//! index takes its slot and holds its object; reads that were not made ahead are queued. *Grant*: when every object is
+//! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
+
+use std::collections::{HashMap, HashSet};
+
+use hotset_core::run::Outcome;
+use hotset_core::schedule::Stage;
+use hotset_core::tally::Traffic;
+use hotset_core::{Error, Id, Index, Kind, Result};
+
+use crate::fetching::{Cause, Payer};
+use crate::jobs::Job;
+use crate::rooms::Rooms;
+use crate::sessions::{Item, Role};
+
+/// Slots decided in one hold of the lock.
+const SLICE: usize = 4096;
+
+/// Batches by which one reader may fall behind another of its rank before its slots are given up: more than
+/// workers times prefetched batches in any sensible loader.
+const BEHIND: usize = 256;
+
+/// The most ranks a job has; what is kept for each is kept in a list.
+pub(crate) const MOST_RANKS: u32 = 1 << 16;
+
+/// What a client asks for, checked against its catalog.
+pub(crate) struct Batch {
+    pub(crate) client: u64,
+    pub(crate) rank: u32,
+    pub(crate) samples: Vec<(Option<u64>, Id)>,
+    /// The epoch before which they are re-evaluated.
+    pub(crate) reevaluation: Option<u64>,
+    /// Whether those without an epoch are of the one that the rank has begun.
+    pub(crate) matched: bool,
+}
+
+/// What samples are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be trained as their indices say: by the plan of their epoch, or by none.
+    Served,
+    /// The same, but indices without an epoch take slots of the epoch that the rank has begun, while there are some:
+    /// a wrapper between sampler and dataset has lost their epochs. Without plans: a sampler plans a part of the dataset,
+    /// so that the order of the rest says nothing.
+    Matched,
+    /// To be re-evaluated before an epoch: their reads are counted as `other_reads` of it, and nothing as served.
+    Reevaluated(u64),
+}
+
+/// What gathering came to.
+pub(crate) enum Gathered {
+    /// All objects are held; so many are still being read.
+    Held(Vec<Item>, usize),
+    /// There is no room, and this reader's own spilled batch is still leased.
+    NoRoom,
+}
+
+impl Batch {
+    /// Checks indices against the samples there are.
+    pub(crate) fn new(
+        client: u64,
+        rank: u32,
+        indices: &[u64],
+        purpose: Purpose,
+        samples: usize,
+    ) -> Result<Self> {
+        if rank >= MOST_RANKS {
+            return Err(Error::invalid(format!("rank {rank} is impossible: `rank` lies below {MOST_RANKS}")));
+        }
+        let reevaluation = match purpose {
+            Purpose::Served | Purpose::Matched => None,
+            Purpose::Reevaluated(epoch) => Some(epoch),
+        };
+        let check = |&raw: &u64| {
+            let index = Index::from_raw(raw);
+            if index.sample >= samples as u64 {
+                return Err(Error::invalid(format!(
+                    "index `{}` is out of range: the dataset has {samples} samples, 0 to {}",
+                    index.sample,
+                    samples.saturating_sub(1)
+                )));
+            }
+            Ok((index.epoch.filter(|_| reevaluation.is_none()), index.sample as Id))
+        };
+        let samples = indices.iter().map(check).collect::<Result<_>>()?;
+        Ok(Self { client, rank, samples, reevaluation, matched: purpose == Purpose::Matched })
+    }
+}
+
+impl Job {
+    /// Decides what comes before the slots asked for. True when there is more to do.
+    pub(crate) fn catch_up(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<bool> {
+        self.window.note_batch(batch.samples.len());
+        // Nearly always one epoch: the first and the last slot asked for of each.
+        let mut spans: Vec<(u64, usize, usize)> = Vec::new();
+        // How often each sample was asked for so far, where a plan repeats some.
+        let mut asked: HashMap<(u64, Id), usize> = HashMap::new();
+        let run = self.run_of(batch);
+        for (offset, &(epoch, id)) in batch.samples.iter().enumerate() {
+            let Some((epoch, slot)) = self.slot_of(batch, epoch, id)? else { continue };
+            let slot = match (self.run.schedule(epoch), run) {
+                (Some(schedule), Some(from)) => schedule.plan().slot(batch.rank, from + offset),
+                (Some(schedule), None) if schedule.repeats() => {
+                    let before = asked.entry((epoch, id)).or_default();
+                    *before += 1;
+                    schedule.find_after(batch.rank, id, *before - 1).unwrap_or(slot)
+                }
+                _ => slot,
+            };
+            match spans.iter_mut().find(|span| span.0 == epoch) {
+                Some(span) => (span.1, span.2) = (span.1.min(slot), span.2.max(slot)),
+                None => spans.push((epoch, slot, slot)),
+            }
+        }
+        let mut left = SLICE;
+        for (epoch, first, last) in spans {
+            if self.decide_until(rooms, epoch, last, &mut left)? {
+                return Ok(true);
+            }
+            self.overtake(rooms, epoch, first)?;
+        }
+        Ok(false)
+    }
+
+    /// Notes that `slots` were trained, and so were served, by the server before if not by this one. Those are decided as
+    /// they were there, and wait for nothing any more. True when there is more to do.
+    pub(crate) fn served_before(&mut self, rooms: &mut Rooms, epoch: u64, slots: &[usize]) -> Result<bool> {
+        let Some(&last) = slots.iter().max() else { return Ok(false) };
+        if self.decide_until(rooms, epoch, last, &mut { SLICE })? {
+            return Ok(true);
+        }
+        let decided = self.run.served_before(epoch, slots);
+        self.let_go_of(rooms, epoch, &decided)?;
+        Ok(false)
+    }
+
+    /// Where the slots of a whole request lie, if its plan repeats samples: the position of its rank at which they begin.
+    /// Its ids alone do not say whether a slot before them was served by a server that is gone.
+    fn run_of(&self, batch: &Batch) -> Option<usize> {
+        let begun = self.ranks.begun_by(batch.rank);
+        let epoch = |epoch: Option<u64>| epoch.or(begun.filter(|_| batch.matched));
+        let first = epoch(batch.samples.first()?.0)?;
+        let schedule = self.run.schedule(first).filter(|schedule| schedule.repeats())?;
+        let same = batch.samples.iter().all(|&(other, _)| epoch(other) == Some(first));
+        let ids: Vec<Id> = batch.samples.iter().map(|&(_, id)| id).collect();
+        if same && begun >= Some(first) { schedule.run(batch.rank, &ids) } else { None }
+    }
+
+    /// The slot that an index takes; `None` for one that no plan waits for.
+    fn slot_of(&self, batch: &Batch, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
+        if self.planner.is_none() {
+            return Ok(None);
+        }
+        let begun = self.ranks.begun_by(batch.rank);
+        let Some(epoch) = epoch.or(begun.filter(|_| batch.matched)) else { return Ok(None) };
+        match self.run.schedule(epoch) {
+            Some(schedule) if begun.is_some_and(|begun| begun >= epoch) => {
+                Ok(schedule.find(batch.rank, id).map(|slot| (epoch, slot)))
+            }
+            // A straggler of an epoch that its rank has left is served beside the plan.
+            None if begun.is_some_and(|begun| begun >= epoch) => Ok(None),
+            _ => Err(Error::new(
+                Kind::Lost,
+                format!("rank {} has not begun epoch {epoch} of job `{}`", batch.rank, self.request.job),
+            )),
+        }
+    }
+
+    /// Gives up slots that lie far behind what is asked for now.
+    fn overtake(&mut self, rooms: &mut Rooms, epoch: u64, slot: usize) -> Result<()> {
+        let margin = BEHIND * self.window.largest_batch();
+        let mut decided = Vec::new();
+        let count = self.schedule(epoch)?.overtake(slot, margin, &mut decided);
+        if count > 0 {
+            self.abandon(rooms, epoch, count, &decided)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the slots and holds the objects of a request.
+    pub(crate) fn gather(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<Gathered> {
+        let mut items = Vec::with_capacity(batch.samples.len());
+        let run = self.run_of(batch);
+        for (position, &(epoch, id)) in batch.samples.iter().enumerate() {
+            let own = |(epoch, slot): (u64, usize)| {
+                let schedule = self.run.schedule(epoch).zip(run);
+                let own = schedule.map(|(schedule, from)| schedule.plan().slot(batch.rank, from + position));
+                (epoch, own.unwrap_or(slot))
+            };
+            let item = match self.slot_of(batch, epoch, id).map(|found| found.map(own)) {
+                Ok(Some((epoch, slot))) => self.take(rooms, batch, position, (epoch, slot, id)),
+                Ok(None) => self.hold_unplanned(rooms, batch, position, id),
+                Err(error) => Err(error),
+            };
+            match item {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => {
+                    self.give_back(rooms, &items);
+                    return Ok(Gathered::NoRoom);
+                }
+                Err(error) => {
+                    self.give_back(rooms, &items);
+                    return Err(error);
+                }
+            }
+        }
+        let missing = items.iter().filter(|item| !rooms.residency().get(item.object).is_ready()).count();
+        Ok(Gathered::Held(items, missing))
+    }
+
+    /// Takes a decided slot. Its claim on the sample's bytes, if it has one, becomes the reader's hold on the object.
+    fn take(
+        &mut self,
+        rooms: &mut Rooms,
+        batch: &Batch,
+        position: usize,
+        (epoch, slot, id): (u64, usize, Id),
+    ) -> Result<Option<Item>> {
+        let unread = match self.schedule(epoch)?.stage(slot) {
+            Stage::Unread => Some((epoch, slot)),
+            // An earlier slot of the same sample has its read, and another rank's is asked for first.
+            _ => self.unread(id),
+        };
+        if let Some((epoch, slot)) = unread {
+            let expect =
+                |job: &mut Self, rooms: &mut Rooms, payer| job.expect_now(rooms, batch, position, id, payer);
+            if !self.read_late(rooms, (epoch, slot, id), expect)? {
+                return Ok(None);
+            }
+        }
+        let schedule = self.schedule(epoch)?;
+        let (before, outcome, generation) =
+            (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
+        let found = rooms.residency().object(self.dataset.key, id);
+        let object = match found {
+            Some(object) => {
+                rooms.fetching_mut().hurry(object);
+                object
+            }
+            None => {
+                // A slot that was never decided is read for itself; of others the bytes were lost.
+                let cause = if outcome.is_none() { Cause::Planned } else { Cause::Recovery };
+                let payer = self.payer(epoch, cause);
+                let Some(object) = self.expect_now(rooms, batch, position, id, payer)? else {
+                    return Ok(None);
+                };
+                rooms.fetching_mut().enqueue(vec![object], true);
+                object
+            }
+        };
+        if outcome.is_none() && found.is_none() {
+            let bytes = self.dataset.size(id);
+            self.run.tally_mut().reads(epoch, Traffic { reads: 1, requests: 1, bytes });
+        }
+        let schedule = self.schedule(epoch)?;
+        schedule.settle(slot, if found.is_some() { Outcome::Hit } else { Outcome::Single });
+        schedule.take(slot);
+        rooms.hold(object, true);
+        if before == Stage::Waiting {
+            rooms.claim(&self.dataset, id, false);
+        }
+        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, before, generation } }))
+    }
+
+    /// Holds a sample that no plan asks for.
+    fn hold_unplanned(
+        &mut self,
+        rooms: &mut Rooms,
+        batch: &Batch,
+        position: usize,
+        id: Id,
+    ) -> Result<Option<Item>> {
+        let kept = self.planner.is_none();
+        if kept {
+            for (id, keeps) in self.run.cache_mut().access(id) {
+                rooms.keep(&self.dataset, id, keeps);
+            }
+        }
+        // What is read to be re-evaluated is read unless it is kept, whatever lingers.
+        let counts = self.run.cache().keeps(id) || batch.reevaluation.is_none();
+        let found = rooms.residency().object(self.dataset.key, id).filter(|_| counts);
+        let unread = batch.reevaluation.filter(|&epoch| self.ranks.is_unread(epoch, id));
+        let object = match found {
+            Some(object) => {
+                if let Some(epoch) = unread {
+                    let traffic = Traffic { reads: 1, requests: 1, bytes: self.dataset.size(id) };
+                    self.run.tally_mut().joined(epoch, traffic);
+                }
+                rooms.fetching_mut().hurry(object);
+                object
+            }
+            None => {
+                let cause = match (batch.reevaluation, unread) {
+                    (None, _) => Cause::Unplanned,
+                    (Some(_), Some(_)) => Cause::Planned,
+                    (Some(_), None) => Cause::Recovery,
+                };
+                let payer = Payer { job: self.serial, epoch: batch.reevaluation, cause };
+                let Some(object) = self.expect_now(rooms, batch, position, id, payer)? else {
+                    return Ok(None);
+                };
+                rooms.fetching_mut().enqueue(vec![object], true);
+                object
+            }
+        };
+        if unread.is_some() {
+            self.ranks.reads(id);
+        }
+        rooms.hold(object, true);
+        let hit = found.is_some();
+        let role = match batch.reevaluation {
+            Some(_) => Role::Reevaluated,
+            None if kept => Role::Kept { hit },
+            None => Role::Unplanned { hit },
+        };
+        Ok(Some(Item { id, object, role }))
+    }
+
+    /// Makes an object for a read that a reader waits for, to be queued. Without room in the arena the rest of the batch
+    /// goes into a segment of its own, one for each reader at a time.
+    fn expect_now(
+        &mut self,
+        rooms: &mut Rooms,
+        batch: &Batch,
+        position: usize,
+        id: Id,
+        payer: Payer,
+    ) -> Result<Option<u32>> {
+        let dataset = &self.dataset;
+        if let Some(object) = rooms.expect(dataset, id, payer, None)? {
+            return Ok(Some(object));
+        }
+        if let Some(segment) = rooms.sessions().spill_of(batch.client) {
+            return rooms.expect(dataset, id, payer, Some(segment));
+        }
+        let sizes = batch.samples[position..].iter().map(|&(_, id)| dataset.size(id));
+        let segment = rooms.spill(batch.client, sizes)?;
+        self.run.tally_mut().spilled(payer.epoch);
+        rooms.expect(dataset, id, payer, Some(segment))
+    }
+
+    /// Undoes a gathering.
+    pub(crate) fn give_back(&mut self, rooms: &mut Rooms, items: &[Item]) {
+        for item in items {
+            if let Role::Planned { epoch, slot, before, generation } = item.role {
+                match self.same_schedule(epoch, generation) {
+                    Some(schedule) => {
+                        schedule.untake(slot, before);
+                        // Before the reader's hold goes, so that the bytes stay.
+                        if before == Stage::Waiting {
+                            rooms.claim(&self.dataset, item.id, true);
+                        }
+                    }
+                    // It will not be served any more: it leaves the window here.
+                    None if before == Stage::Waiting => self.window.leave(self.dataset.size(item.id)),
+                    None => {}
+                }
+            }
+            rooms.hold(item.object, false);
+        }
+    }
+
+    /// Whether a batch will find no room, whatever others let go of, because of what its own reader leases. A reader asks
+    /// for one thing at a time, so what it leases it still leases when its wait is over.
+    pub(crate) fn is_cornered(&self, rooms: &Rooms, batch: &Batch) -> bool {
+        let residency = rooms.residency();
+        let own = rooms.sessions().leased_by(batch.client);
+        if own.is_empty() {
+            return false;
+        }
+        let lasting = |&object: &u32| {
+            let kept = |of: &crate::residency::Object| residency.is_kept(of.dataset(), of.id());
+            let leased = residency.get(object);
+            (!kept(leased) && !residency.is_spilled(object)).then(|| leased.room())
+        };
+        let leased: u64 = own.iter().filter_map(lasting).sum();
+        let absent = |&id: &Id| residency.object(self.dataset.key, id).is_none();
+        let missing: HashSet<Id> = batch.samples.iter().map(|&(_, id)| id).filter(absent).collect();
+        let need: u64 = missing.iter().map(|&id| self.dataset.size(id)).sum();
+        residency.kept() + leased + need > residency.limit()
+    }
+}

@@ -1,0 +1,97 @@
+//! From held objects to a lease.
+//!
+//! When every object of a batch is whole, its holds become one lease, and its servings are counted. A lease ends when its
+//! reader says so, or goes.
+
+use hotset_core::Result;
+use hotset_core::run::Outcome;
+use hotset_core::schedule::Stage;
+use hotset_core::tally::Serving;
+
+use super::gather::Batch;
+use crate::jobs::Job;
+use crate::rooms::Rooms;
+use crate::sessions::{Entry, Grant, Item, Role};
+
+impl Job {
+    /// Turns the holds of a whole batch into one lease, and counts its servings; so many of its objects came late.
+    pub(crate) fn grant(
+        &mut self,
+        rooms: &mut Rooms,
+        lease: u64,
+        batch: &Batch,
+        items: &[Item],
+        late: usize,
+    ) -> Result<Grant> {
+        let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
+        let (segments, dropped) = rooms.lease(batch.client, lease, objects)?;
+        let catalog = &self.dataset.catalog;
+        let mut grant = Grant {
+            lease,
+            entries: Vec::with_capacity(items.len()),
+            label_kind: catalog.label_kind(),
+            labels: Vec::new(),
+            label_lengths: Vec::new(),
+            parts: Vec::new(),
+            segments,
+            dropped,
+            remark: None,
+        };
+        for item in items {
+            let (segment, offset, length) = rooms.residency().get(item.object).place();
+            grant.entries.push(Entry { segment, offset, length });
+            catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
+            grant.parts.extend_from_slice(catalog.spans(item.id));
+        }
+        for (item, entry) in items.iter().zip(&grant.entries) {
+            self.count(item, entry.length);
+        }
+        if let Some(first) = items.first() {
+            self.run.tally_mut().late(first.epoch(), late as u64);
+            grant.remark = self.notice(batch, items);
+        }
+        self.lend_to_packing(rooms, items);
+        Ok(grant)
+    }
+
+    /// What to tell a reader, of what was noticed of what it asks for.
+    fn notice(&mut self, batch: &Batch, items: &[Item]) -> Option<String> {
+        let samples = self.dataset.samples();
+        if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
+            return self.notice_unplanned(batch.rank, samples);
+        }
+        if batch.matched || !matches!(items.first()?.role, Role::Kept { .. }) {
+            return None;
+        }
+        self.notices.asked(batch.client, items.iter().map(|item| item.id), samples);
+        self.notice_order(batch.rank)
+    }
+
+    /// Counts the serving of a sample.
+    fn count(&mut self, item: &Item, length: u64) {
+        match item.role {
+            Role::Planned { epoch, slot, before, generation } => {
+                if before == Stage::Waiting {
+                    self.window.leave(length);
+                }
+                self.notices.served_planned();
+                if self.same_schedule(epoch, generation).is_some() {
+                    self.run.serve(epoch, slot);
+                }
+            }
+            Role::Kept { hit } | Role::Unplanned { hit } => {
+                let outcome = if hit { Outcome::Hit } else { Outcome::Single };
+                let serving = Serving { id: item.id, outcome, first: false, substituted: false };
+                self.run.tally_mut().served(None, serving);
+            }
+            Role::Reevaluated => {}
+        }
+    }
+
+    /// Leases those of a batch to packing that go into packages.
+    fn lend_to_packing(&mut self, rooms: &mut Rooms, items: &[Item]) {
+        if let Some(queue) = self.packages.queue() {
+            queue.pass(rooms, items.iter().map(|item| (item.id, item.object)));
+        }
+    }
+}

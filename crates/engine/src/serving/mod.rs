@@ -1,0 +1,12 @@
+//! Where plans meet bytes: what a job decides, and what its readers ask for.
+//!
+//! Deciding and reading ahead is in [`decide`], what a request takes and waits for in [`gather`], the lease that answers it
+//! in [`leases`]. All of it is a job acting on the [rooms](crate::rooms): memory, reads, clients.
+
+mod decide;
+mod gather;
+mod leases;
+
+pub(crate) use decide::Budget;
+pub use gather::Purpose;
+pub(crate) use gather::{Batch, Gathered, MOST_RANKS};

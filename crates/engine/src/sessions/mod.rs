@@ -1,0 +1,204 @@
+//! Clients: which segments each has mapped, what it leases, and what it waits for.
+//!
+//! A client is handed a segment's descriptor with the first batch that lies in it, and hears with its next answer which
+//! segments have gone. It asks for one thing at a time, so it waits for at most one batch: for bytes, by a [`Waiter`]
+//! that each arriving object counts down, or for memory.
+
+mod batch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar};
+
+use hotset_core::{Error, Result};
+
+pub use batch::{Entry, Grant, NewSegment};
+pub(crate) use batch::{Item, Role};
+
+use crate::residency::Residency;
+
+/// One client.
+#[derive(Default)]
+struct Client {
+    /// Segments it has been handed.
+    known: HashSet<u32>,
+    /// Segments that have gone since its last answer.
+    dropped: Vec<u32>,
+    leases: HashSet<u64>,
+    /// Its batch that lies outside the arena, if there is one.
+    spill: Option<u32>,
+    /// Whether it has asked for a batch.
+    reads: bool,
+    /// Whether it waits for memory.
+    cramped: bool,
+}
+
+/// A batch whose bytes have not all arrived.
+struct Waiter {
+    missing: usize,
+    failed: Option<Error>,
+    signal: Arc<Condvar>,
+}
+
+/// How far a batch has come that is waited for.
+pub(crate) enum Progress {
+    Whole,
+    Missing,
+    Failed(Error),
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    clients: HashMap<u64, Client>,
+    /// The objects of each lease.
+    leases: HashMap<u64, Vec<u32>>,
+    waiters: HashMap<u64, Waiter>,
+    /// Clients that wait for memory.
+    cramped: usize,
+}
+
+impl Sessions {
+    pub(crate) fn attach(&mut self, client: u64) {
+        self.clients.insert(client, Client::default());
+    }
+
+    /// Forgets a client; the objects that it leased.
+    pub(crate) fn detach(&mut self, client: u64) -> Vec<u32> {
+        self.set_cramped(client, false);
+        let Some(gone) = self.clients.remove(&client) else { return Vec::new() };
+        gone.leases.iter().filter_map(|lease| self.leases.remove(lease)).flatten().collect()
+    }
+
+    /// A client leases these objects from now on: segments that it must map first, and those that have gone.
+    pub(crate) fn lease(
+        &mut self,
+        client: u64,
+        lease: u64,
+        objects: &[u32],
+        residency: &Residency,
+    ) -> Result<(Vec<NewSegment>, Vec<u32>)> {
+        let gone = || Error::unavailable("the client went away while it waited");
+        let client = self.clients.get_mut(&client).ok_or_else(gone)?;
+        let (mut segments, mut last) = (Vec::new(), None);
+        for &object in objects {
+            let (segment, _, _) = residency.get(object).place();
+            // Most neighbours share a segment.
+            if last != Some(segment) && client.known.insert(segment) {
+                let (descriptor, length) = residency.descriptor(segment)?;
+                segments.push(NewSegment { segment, length, descriptor });
+            }
+            last = Some(segment);
+        }
+        client.leases.insert(lease);
+        client.reads = true;
+        self.leases.insert(lease, objects.to_vec());
+        Ok((segments, std::mem::take(&mut client.dropped)))
+    }
+
+    /// Ends a lease of a client; its objects. One that it does not have is passed over.
+    pub(crate) fn release(&mut self, client: u64, lease: u64) -> Vec<u32> {
+        let owned = self.clients.get_mut(&client).is_some_and(|client| client.leases.remove(&lease));
+        if owned { self.leases.remove(&lease).unwrap_or_default() } else { Vec::new() }
+    }
+
+    /// How many batches a client leases.
+    pub(crate) fn leases_of(&self, client: u64) -> usize {
+        self.clients.get(&client).map_or(0, |client| client.leases.len())
+    }
+
+    /// The objects that a client leases, each once.
+    pub(crate) fn leased_by(&self, client: u64) -> HashSet<u32> {
+        let leases = self.clients.get(&client).into_iter().flat_map(|client| &client.leases);
+        leases.filter_map(|lease| self.leases.get(lease)).flatten().copied().collect()
+    }
+
+    /// A client's batch that lies outside the arena.
+    pub(crate) fn spill_of(&self, client: u64) -> Option<u32> {
+        self.clients.get(&client)?.spill
+    }
+
+    /// A client has a batch outside the arena from now on.
+    pub(crate) fn spilled(&mut self, client: u64, segment: u32) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.spill = Some(segment);
+        }
+    }
+
+    /// A segment has gone: tells every client that knows it.
+    pub(crate) fn drop_segment(&mut self, segment: u32) {
+        for client in self.clients.values_mut() {
+            if client.known.remove(&segment) {
+                client.dropped.push(segment);
+            }
+            client.spill = client.spill.filter(|spill| *spill != segment);
+        }
+    }
+
+    /// A client waits for memory, or no longer.
+    pub(crate) fn set_cramped(&mut self, client: u64, cramped: bool) {
+        let Some(client) = self.clients.get_mut(&client) else { return };
+        self.cramped -= usize::from(client.cramped);
+        self.cramped += usize::from(cramped);
+        client.cramped = cramped;
+    }
+
+    /// Whether a client waits for memory.
+    pub(crate) fn any_cramped(&self) -> bool {
+        self.cramped > 0
+    }
+
+    /// Whether every reader but this one waits for memory, and so lets go of nothing.
+    pub(crate) fn others_cramped(&self, client: u64) -> bool {
+        let mut others =
+            self.clients.iter().filter(|&(other, client_of)| *other != client && client_of.reads);
+        others.all(|(_, other)| other.cramped)
+    }
+
+    /// A batch waits for so many objects.
+    pub(crate) fn wait(&mut self, waiter: u64, missing: usize) -> Arc<Condvar> {
+        let signal = Arc::new(Condvar::new());
+        self.waiters.insert(waiter, Waiter { missing, failed: None, signal: Arc::clone(&signal) });
+        signal
+    }
+
+    /// How far a batch has come.
+    pub(crate) fn progress(&self, waiter: u64) -> Result<Progress> {
+        Ok(match self.waiters.get(&waiter) {
+            Some(Waiter { failed: Some(error), .. }) => Progress::Failed(error.clone()),
+            Some(Waiter { missing: 0, .. }) => Progress::Whole,
+            Some(_) => Progress::Missing,
+            None => return Err(Error::internal("a waiting batch was forgotten")),
+        })
+    }
+
+    /// A batch is waited for no longer.
+    pub(crate) fn end_wait(&mut self, waiter: u64) {
+        self.waiters.remove(&waiter);
+    }
+
+    /// An object that these batches wait for has come, or will not.
+    pub(crate) fn arrived(&mut self, waiters: &[u64], failed: Option<&Error>) {
+        for waiter in waiters {
+            // A batch that was given up waits no longer.
+            let Some(waiter) = self.waiters.get_mut(waiter) else { continue };
+            waiter.missing -= 1;
+            if let Some(error) = failed {
+                waiter.failed.get_or_insert_with(|| error.clone());
+            }
+            if waiter.missing == 0 || waiter.failed.is_some() {
+                waiter.signal.notify_one();
+            }
+        }
+    }
+
+    /// Wakes every batch that waits, to look whether it still should.
+    pub(crate) fn wake_all(&self) {
+        self.waiters.values().for_each(|waiter| waiter.signal.notify_all());
+    }
+
+    /// Batches that are leased, batches that wait, clients that have read.
+    pub(crate) fn figures(&self) -> (usize, usize, usize) {
+        let readers = self.clients.values().filter(|client| client.reads).count();
+        (self.leases.len(), self.waiters.len(), readers)
+    }
+}
