@@ -77,7 +77,7 @@ pub struct JobGrant {
 }
 
 /// The least reserve: enough for batches under way even when the cache itself is tiny.
-const LEAST_RESERVE: u64 = 64 << 20;
+const LEAST_RESERVE: u64 = if cfg!(feature = "shuttle") { 4 << 10 } else { 64 << 20 };
 
 /// The memory beside `capacity` that holds what is only passing: the prefetch window, reads in flight,
 /// slack of the allocator, and evicted bytes still leased.

@@ -4,8 +4,8 @@
 //! plan or a job, listing and reading happen outside. Readers that wait sleep on a signal of their own and
 //! look up twice a second whether their client still lives.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
@@ -17,6 +17,7 @@ use crate::planning::look_ahead;
 use crate::serving::{Batch, Gathered, Purpose};
 use crate::sessions::{Grant, Item, Progress};
 use crate::state::State;
+use crate::sync::{self, AtomicBool, Condvar, Mutex, MutexGuard, thread};
 
 /// How often a waiting reader looks whether its client still lives.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(500);
@@ -38,7 +39,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let state = sync::lock(&self.state);
+        #[cfg(feature = "shuttle")]
+        state.check();
+        state
     }
 }
 
@@ -149,7 +153,7 @@ impl Engine {
                 break;
             }
             drop(state);
-            std::thread::yield_now();
+            thread::yield_now();
             state = self.shared.lock();
         }
         let mut wait = Wait { began, limit: wait, alive };
@@ -192,11 +196,10 @@ impl Engine {
                 )));
             }
             wait.check_client()?;
-            state.rooms.sessions_mut().set_cramped(batch.client, true);
-            let (back, _) =
-                self.shared.room.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, true);
+            let (back, _) = sync::wait(&self.shared.room, state, LOOK_UP);
             state = back;
-            state.rooms.sessions_mut().set_cramped(batch.client, false);
+            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, false);
             // The epoch may have changed meanwhile.
             let State { jobs, rooms, .. } = &mut *state;
             while jobs.still(job)?.catch_up(rooms, batch)? {}
@@ -232,7 +235,7 @@ impl Engine {
             if let Err(gone) = wait.check_client() {
                 break Err(gone);
             }
-            let (back, _) = signal.wait_timeout(state, wait.tick()).unwrap_or_else(PoisonError::into_inner);
+            let (back, _) = sync::wait(&signal, state, wait.tick());
             state = back;
             if state.give_up_packages() {
                 fetching::wake(&self.shared, &mut state);
@@ -283,7 +286,7 @@ impl Engine {
             let objects = state.rooms.sessions_mut().release(session.0, lease);
             state.rooms.end_leases(objects);
         }
-        if state.rooms.sessions().any_cramped() {
+        if state.rooms.sessions().any_waits_for_memory() {
             self.shared.room.notify_all();
         }
         for job in state.jobs.serials() {

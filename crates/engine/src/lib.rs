@@ -23,6 +23,7 @@ mod sessions;
 mod snapshot;
 mod state;
 mod stats;
+mod sync;
 
 pub use config::{Config, JobGrant, JobRequest, OFF};
 pub use engine::{Engine, SessionId};

@@ -5,7 +5,6 @@
 //! ready](crate::ready) without the lock and taken in with it.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
@@ -20,6 +19,7 @@ use crate::ready::{Ready, Terms};
 use crate::residency::MOST_KEEPERS;
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::sync::thread::JoinHandle;
 
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.

@@ -8,13 +8,14 @@
 //! Locks are taken in this order: planner, then the engine's, then the inbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::TryLockError;
 
 use hotset_core::importance::{Report, SLICE, Score};
 use hotset_core::run::Planner;
 use hotset_core::{Id, Result};
 
 use crate::engine::Engine;
+use crate::sync::{self, Mutex, MutexGuard};
 
 /// What a trainer told before an epoch's plan was made.
 #[derive(Debug, Clone, Default)]
@@ -66,12 +67,12 @@ impl PlannerHandle {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.inbox)
     }
 
     /// The planner, with everything taken in that was reported before.
     pub(crate) fn planner(&self) -> MutexGuard<'_, Planner> {
-        let mut planner = self.planner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planner = sync::lock(&self.planner);
         while self.take_in(&mut planner) > 0 {}
         planner
     }

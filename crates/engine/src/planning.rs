@@ -4,7 +4,7 @@
 //! the cache looks like; it is put in before the planner is let go of, so that whoever takes a snapshot of both
 //! sees them agree.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use hotset_core::Result;
 use hotset_core::run::{Inputs, sight};
@@ -14,6 +14,7 @@ use crate::engine::{Shared, read_ahead};
 use crate::jobs::Job;
 use crate::packing::{self, NewPackages};
 use crate::state::State;
+use crate::sync::{MutexGuard, thread};
 
 /// Makes the plan of `epoch`, which the job says already, and puts it in.
 pub(crate) fn make(
@@ -83,7 +84,7 @@ pub(crate) fn look_ahead(shared: &Arc<Shared>, state: &mut State, serial: u64) {
             tracing::error!(%error, "cannot read ahead");
         }
     };
-    match std::thread::Builder::new().name("hotset-plan".into()).spawn(work) {
+    match thread::Builder::new().name("hotset-plan".into()).spawn(work) {
         Ok(_) => job.ranks.set_planning(Some(epoch)),
         Err(error) => tracing::warn!(%error, "cannot plan the next epoch ahead"),
     }

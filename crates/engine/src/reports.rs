@@ -3,17 +3,16 @@
 //! Losses go to the planner's table through its inbox, and to the policy at once where it takes them; either way no
 //! lock is held for more than a slice of them.
 
-use std::sync::PoisonError;
-
 use hotset_core::importance::{SLICE, Score};
 use hotset_core::run::{reports, residents_first, valid_scores};
 use hotset_core::sampling::Reevaluation;
 use hotset_core::{Error, Id, Result};
 
 use crate::engine::{Engine, LOOK_UP};
-use crate::jobs::{check_epoch, check_rank};
+use crate::jobs::{Choice, check_epoch, check_rank};
 use crate::planning::look_ahead;
 use crate::state::State;
+use crate::sync::{self, thread};
 
 /// One mini-batch of a rank, as trained.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +87,7 @@ impl Engine {
                     break;
                 }
                 drop(state);
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
 
@@ -142,8 +141,7 @@ impl Engine {
             if state.is_stopping() {
                 return Err(Error::unavailable("the server is stopping"));
             }
-            let (back, _) =
-                self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            let (back, _) = sync::wait(&self.shared.planned, state, LOOK_UP);
             state = back;
         }
         drop(state);
@@ -160,11 +158,11 @@ impl Engine {
         let own = match wanted {
             Reevaluation::Nothing => Vec::new(),
             Reevaluation::All => {
-                self.ask_all(serial, epoch, samples)?;
+                self.choose(serial, epoch, samples, |engine| engine.ask_all(serial, epoch, samples))?;
                 share(&mut (0..samples as Id))
             }
             Reevaluation::Set(ids) => {
-                self.pin(serial, epoch, samples, &ids)?;
+                self.choose(serial, epoch, samples, |engine| engine.pin(serial, epoch, &ids))?;
                 share(&mut ids.iter().copied())
             }
         };
@@ -174,11 +172,34 @@ impl Engine {
         Ok(own)
     }
 
-    /// Counts the reads of an epoch before which all samples are re-evaluated, once, a slice a hold of the lock.
-    fn ask_all(&self, serial: u64, epoch: u64, samples: usize) -> Result<()> {
-        if !self.shared.lock().jobs.still(serial)?.ranks.first_to_choose(epoch, samples) {
-            return Ok(());
+    /// Does once, for the first rank that asks, what must be done about the samples that are re-evaluated before `epoch`. The
+    /// other ranks wait until it is: what they read was asked for then.
+    fn choose(
+        &self,
+        serial: u64,
+        epoch: u64,
+        samples: usize,
+        work: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.shared.lock();
+        while !state.is_stopping() {
+            match state.jobs.still(serial)?.ranks.choose(epoch, samples) {
+                Choice::Made => return Ok(()),
+                Choice::UnderWay => (state, _) = sync::wait(&self.shared.planned, state, LOOK_UP),
+                Choice::Open => {
+                    drop(state);
+                    work(self)?;
+                    self.shared.lock().jobs.still(serial)?.ranks.chosen(epoch);
+                    self.shared.planned.notify_all();
+                    return Ok(());
+                }
+            }
         }
+        Err(Error::unavailable("the server is stopping"))
+    }
+
+    /// Counts the reads of an epoch before which all samples are re-evaluated, a slice a hold of the lock.
+    fn ask_all(&self, serial: u64, epoch: u64, samples: usize) -> Result<()> {
         let ids: Vec<Id> = (0..samples as Id).collect();
         for slice in ids.chunks(SLICE) {
             let mut state = self.shared.lock();
@@ -192,15 +213,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps samples that are re-evaluated before every epoch, and counts their reads, once, a slice a hold of the lock.
-    fn pin(&self, serial: u64, epoch: u64, samples: usize, ids: &[Id]) -> Result<()> {
+    /// Keeps samples that are re-evaluated before every epoch, and counts their reads, a slice a hold of the lock.
+    fn pin(&self, serial: u64, epoch: u64, ids: &[Id]) -> Result<()> {
         let ordered = {
             let mut state = self.shared.lock();
-            let job = state.jobs.still(serial)?;
-            if !job.ranks.first_to_choose(epoch, samples) {
-                return Ok(());
-            }
-            residents_first(job.run.cache().policy(), ids)
+            residents_first(state.jobs.still(serial)?.run.cache().policy(), ids)
         };
         for slice in ordered.chunks(SLICE) {
             let mut state = self.shared.lock();

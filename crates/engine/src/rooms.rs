@@ -178,3 +178,13 @@ impl Rooms {
         self.sweep();
     }
 }
+
+#[cfg(feature = "shuttle")]
+impl Rooms {
+    /// Checks that the rooms agree with each other.
+    pub(crate) fn check(&self, packs: bool) {
+        self.residency.check();
+        self.fetching.check(&self.residency);
+        self.sessions.check(&self.residency, &self.fetching, packs);
+    }
+}

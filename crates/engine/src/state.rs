@@ -98,9 +98,29 @@ impl State {
             return false;
         }
         job.is_cornered(&self.rooms, batch)
-            || (self.rooms.sessions().others_cramped(batch.client)
+            || (self.rooms.sessions().others_wait_for_memory(batch.client)
                 && self.rooms.fetching().in_flight() == 0
                 // A packer lets go of what it has copied.
                 && self.jobs.iter().all(|job| job.packages.queue().is_none()))
+    }
+}
+
+#[cfg(feature = "shuttle")]
+impl State {
+    /// Checks what holds whenever the lock is free.
+    pub(crate) fn check(&self) {
+        self.rooms.check(self.jobs.iter().any(|job| job.packages.queue().is_some()));
+        for job in self.jobs.iter() {
+            let dataset = job.dataset.key;
+            for id in 0..job.dataset.samples() as u32 {
+                let (mut keepers, mut slots) = (0, 0);
+                for job in self.jobs.iter().filter(|job| job.dataset.key == dataset) {
+                    keepers += u32::from(job.run.cache().keeps(id));
+                    slots += job.run.schedules().values().map(|schedule| schedule.holds(id)).sum::<u32>();
+                }
+                let claims = self.rooms.residency().claims(dataset, id);
+                assert_eq!((keepers, slots), claims, "claims on sample {id}");
+            }
+        }
     }
 }

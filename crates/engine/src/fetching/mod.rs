@@ -354,3 +354,30 @@ impl Fetching {
         self.threads.busy()
     }
 }
+
+#[cfg(feature = "shuttle")]
+impl Fetching {
+    /// How many objects a batch waits for.
+    pub(crate) fn awaited_by(&self, waiter: u64) -> usize {
+        self.pending.values().flat_map(|pending| &pending.waiters).filter(|&&other| other == waiter).count()
+    }
+
+    /// Checks that what has not come is expected, and that every expected object is on its way.
+    pub(crate) fn check(&self, residency: &Residency) {
+        let missing = residency.objects().filter(|(_, object)| !object.is_ready());
+        let missing: HashMap<u32, _> = missing.collect();
+        assert_eq!(missing.len(), self.pending.len(), "objects that have not come, and reads of them");
+        for (key, pending) in &self.pending {
+            let Some(object) = missing.get(key) else { panic!("object {key} has come and is waited for") };
+            let request = pending.request.and_then(|number| self.requests.get(&number));
+            if object.is_queued() {
+                let Some(request) = request else { panic!("object {key} is queued in no request") };
+                assert!(request.objects.contains(key), "the request of object {key} is for others");
+            }
+        }
+        for (number, request) in &self.requests {
+            let queued = self.urgent.contains(number) || self.ahead.contains(number);
+            assert!(queued || request.origin.package().is_some(), "request {number} is in no queue");
+        }
+    }
+}

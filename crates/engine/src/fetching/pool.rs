@@ -6,8 +6,8 @@
 //! A read that fails transiently is tried again after a pause that doubles up to two seconds and a half more, a number of
 //! times: nothing below tries anything again. A reader that gives up waiting before hears the last cause.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use hotset_store::ReadError;
@@ -15,6 +15,7 @@ use hotset_store::ReadError;
 use super::fetch::{Brought, Fetch};
 use crate::engine::Shared;
 use crate::state::State;
+use crate::sync::{self, thread};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -47,8 +48,8 @@ pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
     }
     for _ in 0..queued.saturating_sub(threads.idle).min(most.saturating_sub(threads.all)) {
         let own = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name("hotset-read".into()).stack_size(512 << 10);
-        match thread.spawn(move || run(&own)) {
+        let builder = thread::Builder::new().name("hotset-read".into()).stack_size(512 << 10);
+        match builder.spawn(move || run(&own)) {
             Ok(_) => threads.all += 1,
             Err(error) => {
                 tracing::warn!(%error, threads = threads.all, "cannot start another reader thread");
@@ -77,10 +78,10 @@ fn run(shared: &Arc<Shared>) {
             continue;
         }
         state.rooms.fetching_mut().threads.idle += 1;
-        let (back, waited) = shared.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+        let (back, waited) = sync::wait(&shared.work, state, IDLE);
         state = back;
         state.rooms.fetching_mut().threads.idle -= 1;
-        if waited.timed_out() && state.rooms.fetching_mut().queued() == 0 {
+        if waited && state.rooms.fetching_mut().queued() == 0 {
             break;
         }
     }
@@ -118,7 +119,7 @@ fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError
         // Longer by up to a half, by number and anew for each attempt, so that reads that failed together do not return
         // together.
         let jitter = fetch.number().wrapping_add(requests as u32).wrapping_mul(0x9e37_79b9) >> 24;
-        std::thread::sleep(pause + pause / 2 * jitter / 256);
+        thread::sleep(pause + pause / 2 * jitter / 256);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

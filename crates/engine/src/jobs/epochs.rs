@@ -5,7 +5,7 @@
 //! prefetch crosses the epoch's edge. A trainer that begins an epoch leaves its others; a reader that joins one
 //! after a restart changes nothing, except that epochs the server before had under way are closed behind it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
@@ -16,6 +16,7 @@ use crate::planning::make;
 use crate::rooms::Rooms;
 use crate::serving::MOST_RANKS;
 use crate::state::State;
+use crate::sync;
 
 impl Engine {
     /// Begins an epoch for a rank: the plan, all ranks' parts in it. A trainer begins it over if its rank
@@ -59,8 +60,7 @@ impl Engine {
             if state.is_stopping() {
                 return Err(Error::unavailable("the server is stopping"));
             }
-            let (back, _) =
-                self.shared.planned.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            let (back, _) = sync::wait(&self.shared.planned, state, LOOK_UP);
             state = back;
         }
         let State { jobs, rooms, .. } = &mut *state;

@@ -20,6 +20,7 @@ pub(crate) use epochs::{check_epoch, check_rank};
 pub(crate) use job::Job;
 pub use pacing::Span;
 pub(crate) use packages::{JobPackages, PackageSource};
+pub(crate) use ranks::Choice;
 pub use ranks::Cut;
 pub(crate) use remarks::less_memory;
 

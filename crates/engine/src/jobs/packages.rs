@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use hotset_core::packages::Packages;
 use hotset_core::sampling::Event;
@@ -12,6 +11,7 @@ use hotset_store::package::Shelf;
 use super::job::Job;
 use crate::packing::PackingQueue;
 use crate::stats::PackageStats;
+use crate::sync::thread::JoinHandle;
 
 /// Where a job's packages are read from.
 #[derive(Clone)]

@@ -26,6 +26,17 @@ pub struct Cut {
     pub world: u32,
 }
 
+/// Whether the samples that are re-evaluated before an epoch were chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// No rank has asked for them.
+    #[default]
+    Open,
+    /// A rank chooses, and the others wait for it.
+    UnderWay,
+    Made,
+}
+
 /// What the next plan waits for.
 #[derive(Debug, Default)]
 struct Gathering {
@@ -37,8 +48,8 @@ struct Gathering {
     /// Ranks that re-evaluate samples for it, and those of them that are done.
     evaluating: BTreeSet<u32>,
     evaluated: BTreeSet<u32>,
-    /// Whether the samples to re-evaluate were chosen, and those of them whose read was not made yet.
-    chosen: bool,
+    choice: Choice,
+    /// Samples that are re-evaluated and whose read was not made yet.
     unread: Bits,
 }
 
@@ -160,13 +171,24 @@ impl Ranks {
         self.gathering.evaluated.insert(rank);
     }
 
-    /// Whether no other rank has asked yet which of so many samples are re-evaluated before `epoch`.
-    pub(crate) fn first_to_choose(&mut self, epoch: u64, samples: usize) -> bool {
-        if self.gathering.epoch != epoch || std::mem::replace(&mut self.gathering.chosen, true) {
-            return false;
+    /// Whether a rank must choose which of so many samples are re-evaluated before `epoch`, or another does. One that comes
+    /// too late for it has nothing to choose.
+    pub(crate) fn choose(&mut self, epoch: u64, samples: usize) -> Choice {
+        if self.gathering.epoch != epoch {
+            return Choice::Made;
         }
-        self.gathering.unread = Bits::new(samples);
-        true
+        let before = self.gathering.choice;
+        if before == Choice::Open {
+            (self.gathering.choice, self.gathering.unread) = (Choice::UnderWay, Bits::new(samples));
+        }
+        before
+    }
+
+    /// The samples that are re-evaluated before `epoch` were chosen.
+    pub(crate) fn chosen(&mut self, epoch: u64) {
+        if self.gathering.epoch == epoch {
+            self.gathering.choice = Choice::Made;
+        }
     }
 
     /// A sample must be read to be re-evaluated.

@@ -20,6 +20,7 @@ use crate::engine::Shared;
 use crate::fetching::{self, PackingRead, Wanted};
 use crate::planner::PlannerHandle;
 use crate::state::State;
+use crate::sync::thread;
 
 /// Residents that are taken when they are chosen; others are looked for when their draft is filled.
 const AT_ONCE: usize = 4096;
@@ -40,8 +41,8 @@ pub(crate) fn begin(shared: &Arc<Shared>, state: &mut State, serial: u64, new: O
                 planner: Arc::clone(planner),
                 dataset: Arc::clone(&job.dataset),
             };
-            let thread = std::thread::Builder::new().name("hotset-pack".into());
-            if let Err(error) = thread.spawn(move || packer.run()) {
+            let builder = thread::Builder::new().name("hotset-pack".into());
+            if let Err(error) = builder.spawn(move || packer.run()) {
                 tracing::warn!(%error, "cannot start a packer: nothing is packed");
                 let given_up = queue.fail_to_start(&error.to_string());
                 given_up.into_iter().for_each(|number| planner.lost(number));
@@ -85,7 +86,7 @@ impl Packer {
                 // From here on the view is not looked at: its lease ends, and a batch that waits for room may have it.
                 let mut state = self.shared.lock();
                 state.rooms.end_leases(vec![object]);
-                if state.rooms.sessions().any_cramped() {
+                if state.rooms.sessions().any_waits_for_memory() {
                     self.shared.room.notify_all();
                 }
                 drop(state);

@@ -5,8 +5,7 @@
 //! time: what passes meanwhile is asked for later.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id, Result};
@@ -18,6 +17,8 @@ use crate::dataset::Dataset;
 use crate::engine::Engine;
 use crate::residency::View;
 use crate::rooms::Rooms;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{self, Condvar, Mutex, MutexGuard};
 
 /// Bytes of passing samples that wait for the packer at most.
 const MOST_WAITING: u64 = 16 << 20;
@@ -81,7 +82,7 @@ impl PackingQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.queued)
     }
 
     pub(crate) fn shelf(&self) -> &Arc<Shelf> {
@@ -181,9 +182,8 @@ impl PackingQueue {
             queued.running = false;
             return Step::End;
         }
-        let (queued, waited) =
-            self.changed.wait_timeout(queued, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
-        if queued.incoming.is_empty() || waited.timed_out() { Step::LookAround } else { Step::Again }
+        let (queued, waited) = sync::wait(&self.changed, queued, LOOK_UP);
+        if queued.incoming.is_empty() || waited { Step::LookAround } else { Step::Again }
     }
 
     /// Puts a sample into its drafts; those that are complete.
@@ -205,7 +205,7 @@ impl PackingQueue {
     /// Writes a package that is whole. It stays open until then.
     pub(super) fn write(&self, number: u32, draft: Draft) -> Result<()> {
         let bytes = draft.finish()?;
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = sync::lock(&self.writing);
         Ok(self.shelf.write(number, &bytes)?)
     }
 
@@ -282,7 +282,7 @@ impl PackingQueue {
                 tracing::warn!(%error, "packages of a job that has ended stay behind");
             }
         };
-        let started = std::thread::Builder::new().name("hotset-sweep".into()).spawn(work);
+        let started = thread::Builder::new().name("hotset-sweep".into()).spawn(work);
         started.map_err(|error| tracing::warn!(%error, "packages of a job that has ended stay behind")).ok()
     }
 }
@@ -329,8 +329,7 @@ impl Engine {
                     queued.packages.len()
                 )));
             }
-            let (back, _) =
-                queue.changed.wait_timeout(queued, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            let (back, _) = sync::wait(&queue.changed, queued, LOOK_UP);
             queued = back;
         }
         Ok(())
@@ -340,7 +339,7 @@ impl Engine {
     #[doc(hidden)]
     pub fn without_writes<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {
         let queue = self.shared.lock().jobs.named(job)?.packages.queue().cloned();
-        let held = queue.as_ref().map(|queue| queue.writing.lock().unwrap_or_else(PoisonError::into_inner));
+        let held = queue.as_ref().map(|queue| sync::lock(&queue.writing));
         let done = work();
         drop(held);
         Ok(done)

@@ -369,3 +369,36 @@ impl Residency {
         self.arena.moved()
     }
 }
+
+#[cfg(feature = "shuttle")]
+impl Residency {
+    /// All objects.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
+        self.objects.iter().map(|(key, object)| (key as u32, object))
+    }
+
+    /// Jobs that keep a sample, and slots that wait for it.
+    pub(crate) fn claims(&self, dataset: u32, id: Id) -> (u32, u32) {
+        let claims = self.tables.get(dataset as usize).map(|table| table.claims(id)).unwrap_or_default();
+        (claims.keepers(), claims.slots())
+    }
+
+    /// Checks that memory adds up, and that nothing is there that nothing needs.
+    pub(crate) fn check(&self) {
+        let (mut occupied, mut kept, mut of_table) = (0, 0, vec![0; self.tables.len()]);
+        for (key, object) in self.objects() {
+            let claims = self.tables[object.dataset as usize].claims(object.id);
+            let named = self.object(object.dataset, object.id) == Some(key);
+            assert_eq!(named, object.current, "object {key} is current and not in its table, or the reverse");
+            let needed = object.holds > 0 || object.leases > 0 || (named && claims.any());
+            assert!(needed || object.fill == Fill::Reading, "nothing needs object {key}");
+            assert!(object.leases == 0 || object.is_ready(), "object {key} is leased and not whole");
+            occupied += object.room();
+            kept += if named && claims.keepers() > 0 { object.room() } else { 0 };
+            of_table[object.dataset as usize] += 1;
+        }
+        assert_eq!((occupied, kept), (self.occupied(), self.kept), "bytes of objects do not add up");
+        assert!(self.tables.iter().map(|table| table.objects).eq(of_table), "objects do not add up");
+        assert!(self.unread.is_empty(), "objects left, and fetching was not told");
+    }
+}

@@ -60,4 +60,14 @@ impl Object {
     pub(super) fn movable(&self) -> bool {
         self.fill == Fill::Ready && self.leases == 0
     }
+
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn is_queued(&self) -> bool {
+        self.fill == Fill::Queued
+    }
+
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn leases(&self) -> u32 {
+        self.leases
+    }
 }

@@ -7,7 +7,7 @@
 mod batch;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 
 use hotset_core::{Error, Result};
 
@@ -15,6 +15,7 @@ pub use batch::{Entry, Grant, NewSegment};
 pub(crate) use batch::{Item, Role};
 
 use crate::residency::Residency;
+use crate::sync::Condvar;
 
 /// One client.
 #[derive(Default)]
@@ -29,7 +30,7 @@ struct Client {
     /// Whether it has asked for a batch.
     reads: bool,
     /// Whether it waits for memory.
-    cramped: bool,
+    waits_for_memory: bool,
 }
 
 /// A batch whose bytes have not all arrived.
@@ -54,7 +55,7 @@ pub(crate) struct Sessions {
     leases: HashMap<u64, Vec<u32>>,
     waiters: HashMap<u64, Waiter>,
     /// Clients that wait for memory.
-    cramped: usize,
+    waiting_for_memory: usize,
 }
 
 impl Sessions {
@@ -64,7 +65,7 @@ impl Sessions {
 
     /// Forgets a client; the objects that it leased.
     pub(crate) fn detach(&mut self, client: u64) -> Vec<u32> {
-        self.set_cramped(client, false);
+        self.set_waiting_for_memory(client, false);
         let Some(gone) = self.clients.remove(&client) else { return Vec::new() };
         gone.leases.iter().filter_map(|lease| self.leases.remove(lease)).flatten().collect()
     }
@@ -135,23 +136,23 @@ impl Sessions {
     }
 
     /// A client waits for memory, or no longer.
-    pub(crate) fn set_cramped(&mut self, client: u64, cramped: bool) {
+    pub(crate) fn set_waiting_for_memory(&mut self, client: u64, waits: bool) {
         let Some(client) = self.clients.get_mut(&client) else { return };
-        self.cramped -= usize::from(client.cramped);
-        self.cramped += usize::from(cramped);
-        client.cramped = cramped;
+        self.waiting_for_memory -= usize::from(client.waits_for_memory);
+        self.waiting_for_memory += usize::from(waits);
+        client.waits_for_memory = waits;
     }
 
     /// Whether a client waits for memory.
-    pub(crate) fn any_cramped(&self) -> bool {
-        self.cramped > 0
+    pub(crate) fn any_waits_for_memory(&self) -> bool {
+        self.waiting_for_memory > 0
     }
 
     /// Whether every reader but this one waits for memory, and so lets go of nothing.
-    pub(crate) fn others_cramped(&self, client: u64) -> bool {
+    pub(crate) fn others_wait_for_memory(&self, client: u64) -> bool {
         let mut others =
             self.clients.iter().filter(|&(other, client_of)| *other != client && client_of.reads);
-        others.all(|(_, other)| other.cramped)
+        others.all(|(_, other)| other.waits_for_memory)
     }
 
     /// A batch waits for so many objects.
@@ -200,5 +201,29 @@ impl Sessions {
     pub(crate) fn figures(&self) -> (usize, usize, usize) {
         let readers = self.clients.values().filter(|client| client.reads).count();
         (self.leases.len(), self.waiters.len(), readers)
+    }
+}
+
+#[cfg(feature = "shuttle")]
+impl Sessions {
+    /// Checks that leases add up, and that batches wait only for what has not come.
+    pub(crate) fn check(&self, residency: &Residency, fetching: &crate::fetching::Fetching, packs: bool) {
+        let mut leased: HashMap<u32, u32> = HashMap::new();
+        for object in self.leases.values().flatten() {
+            *leased.entry(*object).or_default() += 1;
+        }
+        for (key, object) in residency.objects() {
+            let own = leased.remove(&key).unwrap_or_default();
+            assert!(own == object.leases() || (packs && own < object.leases()), "leases on object {key}");
+        }
+        assert!(leased.is_empty(), "leased objects have gone");
+        let owned: usize = self.clients.values().map(|client| client.leases.len()).sum();
+        assert_eq!(owned, self.leases.len(), "leases of clients that have gone");
+        for (&number, waiter) in &self.waiters {
+            let missing = fetching.awaited_by(number);
+            assert!(waiter.failed.is_some() || waiter.missing == missing, "a batch waits for what has come");
+        }
+        let waiting = self.clients.values().filter(|client| client.waits_for_memory).count();
+        assert_eq!(waiting, self.waiting_for_memory);
     }
 }
