@@ -167,22 +167,27 @@ def test_a_job_has_a_name_that_a_person_knows_again(tmp_path: Path, monkeypatch:
     assert names[1] == f"{run}/images#2"
 
 
-def shuffled(tmp_path: Path, kind: str, method: str) -> tuple[list[str], str]:
+def shuffled(tmp_path: Path, server: Server, kind: str, method: str) -> tuple[list[str], str]:
     """The warnings of a program that trains without a Sampler, or seems to, and the notes in its stats."""
     place = equal_files(tmp_path / "tree", 200, 10)
     program = tmp_path / "program.py"
     program.write_text(SHUFFLED)
     done = subprocess.run(
-        [sys.executable, program, place, kind, method], capture_output=True, text=True, check=True
+        [sys.executable, program, place, kind, method],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HOTSET_SERVER": str(server.socket)},
     )
     return [line for line in done.stderr.splitlines() if "HotsetWarning" in line], done.stdout
 
 
 @pytest.mark.parametrize("method", ["", "fork", "spawn"])
 def test_a_loader_that_shuffles_without_a_sampler_is_told_once_what_to_write(
-    tmp_path: Path, method: str
+    tmp_path: Path, serve: Callable[..., Server], method: str
 ) -> None:
-    (said,), noted = shuffled(tmp_path, "shuffled", method)
+    # A job without a sampler is its workers', and another after they were gone for longer than that.
+    (said,), noted = shuffled(tmp_path, serve("outside.sock", "--linger", "3600"), "shuffled", method)
     assert "`DataLoader(dataset, sampler=sampler)` instead of `shuffle=True`" in said
     assert "no Sampler plans them" in noted
     line = 1 + SHUFFLED.splitlines().index("        for batch in loader:  # this line")
@@ -191,6 +196,8 @@ def test_a_loader_that_shuffles_without_a_sampler_is_told_once_what_to_write(
 
 
 @pytest.mark.parametrize("kind", ["in order", "held out"])
-def test_a_validation_set_is_not_taken_for_a_training(tmp_path: Path, kind: str) -> None:
-    said, noted = shuffled(tmp_path, kind, "fork")
+def test_a_validation_set_is_not_taken_for_a_training(
+    tmp_path: Path, serve: Callable[..., Server], kind: str
+) -> None:
+    said, noted = shuffled(tmp_path, serve(), kind, "fork")
     assert said == [] and "Sampler" not in noted
