@@ -111,13 +111,19 @@ impl Client {
         Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new() }
     }
 
-    /// Gets a batch, looks at its bytes while others run, and lets go of it, or goes. False if it could not be had.
-    fn read(&mut self, rank: u32, indices: &[u64], purpose: Purpose, keeps: bool) -> bool {
+    /// Gets a batch, looks at its bytes while others run, and lets go of it. False if it could not be had.
+    fn read(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> bool {
+        let lease = self.take(rank, indices, purpose);
+        lease.inspect(|&lease| self.engine.release(self.session, &[lease])).is_some()
+    }
+
+    /// Gets a batch and looks at its bytes while others run; its lease, if it could be had.
+    fn take(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> Option<u64> {
         let wait = Duration::from_secs(600);
         let asked = (indices, purpose);
         let grant = match self.engine.get_batch_for(self.session, self.job, rank, asked, wait, &mut || true) {
             Ok(grant) => grant,
-            Err(_) => return false,
+            Err(_) => return None,
         };
         for new in &grant.segments {
             // SAFETY: the segment is sealed against shrinking, so the map stays valid.
@@ -139,10 +145,7 @@ impl Client {
         for dropped in grant.dropped {
             self.maps.remove(&dropped);
         }
-        if !keeps {
-            self.engine.release(self.session, &[grant.lease]);
-        }
-        true
+        Some(grant.lease)
     }
 
     /// Goes, as a process that is killed: what it leases ends with it.
@@ -176,7 +179,7 @@ fn train(
                 let batches = Arc::clone(&batches);
                 thread::spawn(move || {
                     for batch in batches.iter().skip(worker).step_by(readers) {
-                        client.read(rank, batch, Purpose::Served, false);
+                        client.read(rank, batch, Purpose::Served);
                         if thread_rng().gen_ratio(1, 8) {
                             break;
                         }
@@ -236,12 +239,16 @@ fn batches_larger_than_memory_and_readers_that_keep_them() {
             .map(|batch| {
                 let mut client = Client::new(&engine, &opened, "job");
                 thread::spawn(move || {
-                    assert!(
-                        client.read(0, &batch, Purpose::Served, true),
-                        "each reader has room for a batch"
-                    );
-                    // By hand, while the first is kept.
-                    client.read(0, &[batch[0] & 0xff], Purpose::Served, thread_rng().gen_bool(0.5));
+                    let kept =
+                        client.take(0, &batch, Purpose::Served).expect("each reader has room for a batch");
+                    // By hand, while the first is kept: it may have to wait until another lets go of something.
+                    let second = client.take(0, &[(batch[0] + 1) & 7], Purpose::Served);
+                    if thread_rng().gen_bool(0.7) {
+                        client.engine.release(client.session, &[kept]);
+                        second.inspect(|&second| client.engine.release(client.session, &[second]));
+                        thread::yield_now();
+                        assert!(client.read(0, &[5, 6, 7], Purpose::Served), "there is room again");
+                    }
                     client.go();
                 })
             })
@@ -325,7 +332,7 @@ fn ranks_that_re_evaluate_samples_read_what_was_asked_for() {
                         let own = main.engine.reevaluation("job", epoch, (rank, 2)).unwrap();
                         for ids in own.chunks(3) {
                             let indices: Vec<u64> = ids.iter().map(|&id| id.into()).collect();
-                            assert!(main.read(rank, &indices, Purpose::Reevaluated(epoch), false));
+                            assert!(main.read(rank, &indices, Purpose::Reevaluated(epoch)));
                             let losses: Vec<f32> = ids.iter().map(|&id| id as f32).collect();
                             main.engine.reevaluated("job", epoch, rank, (ids, &losses), false).unwrap();
                         }
@@ -358,7 +365,7 @@ fn neighbours_of_shards_in_one_request() {
             .map(|id| {
                 let mut client = Client::new(&engine, &opened, "job");
                 thread::spawn(move || {
-                    assert!(client.read(0, &[id, id + 1], Purpose::Served, false));
+                    assert!(client.read(0, &[id, id + 1], Purpose::Served));
                     client.go();
                 })
             })

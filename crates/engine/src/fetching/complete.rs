@@ -4,6 +4,7 @@
 //! not is read one by one, each with attempts of its own, and a package that is not as it was written is dropped, so that
 //! the next plan does without it. A failure is told to the readers of the sample that it is of.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hotset_core::Error;
@@ -13,6 +14,7 @@ use hotset_store::ReadError;
 use super::fetch::{Brought, Fetch, PackingRead, Source, Wanted};
 use super::{Cause, Payer};
 use crate::jobs::Job;
+use crate::packing::PackingQueue;
 use crate::state::State;
 
 fn requests_only(requests: u64) -> Traffic {
@@ -27,14 +29,17 @@ impl State {
         requests: u64,
         took: Duration,
         outcome: Result<Brought, ReadError>,
-    ) {
-        if fetch.packing.is_some() {
-            return self.complete_packing(fetch, requests, outcome);
+    ) -> hotset_core::Result<()> {
+        if let Some(queue) = &fetch.packing {
+            let queue = Arc::clone(queue);
+            self.complete_packing(fetch, &queue, requests, outcome);
+            return Ok(());
         }
         match fetch.origin {
             Source::Samples(..) => self.complete_samples(&fetch, requests, took, outcome),
-            Source::Run { .. } | Source::Package { .. } => {
-                self.complete_package(&fetch, requests, took, outcome)
+            Source::Run { samples, .. } | Source::Package { samples, .. } => {
+                self.complete_package(&fetch, samples, requests, took, outcome);
+                Ok(())
             }
         }
     }
@@ -46,7 +51,7 @@ impl State {
         requests: u64,
         took: Duration,
         outcome: Result<Brought, ReadError>,
-    ) {
+    ) -> hotset_core::Result<()> {
         let objects = fetch.objects();
         match outcome {
             Ok(brought) => {
@@ -57,40 +62,46 @@ impl State {
                 for (part, object) in fetch.parts.iter().zip(objects) {
                     let bytes = fetch.dataset.size(part.id) + std::mem::take(&mut between);
                     let traffic = Traffic { reads: 1, requests: std::mem::take(&mut requests), bytes };
-                    self.charge(object, traffic, took, false);
+                    self.charge(object, traffic, took, false)?;
                     self.rooms.arrive(object, None);
                 }
             }
             Err(error) if objects.len() == 1 => {
-                self.charge(objects[0], requests_only(requests), took, true);
+                self.charge(objects[0], requests_only(requests), took, true)?;
                 let id = fetch.parts[0].id;
                 let failed = Error::from(error).of_sample(id.into(), fetch.dataset.catalog.key(id));
                 self.rooms.arrive(objects[0], Some(&failed));
             }
             Err(_) => {
                 // One of them is to blame: each is read alone, and its readers are told of its own failure.
-                if let Some((payer, _)) = self.rooms.fetching().payer(objects[0])
-                    && let Some(job) = self.jobs.get_mut(payer.job)
-                {
+                let (payer, _) = self.rooms.fetching().payer(objects[0])?;
+                if let Some(job) = self.jobs.get_mut(payer.job) {
                     job.charge(payer, requests_only(requests));
                 }
                 for object in objects {
-                    let payer = self.rooms.fetching().payer(object).map(|(payer, _)| payer.cause);
-                    let cause = match payer {
-                        Some(Cause::Planned) | None => Cause::Extra,
-                        Some(cause) => cause,
+                    let cause = match self.rooms.fetching().payer(object)?.0.cause {
+                        Cause::Planned => Cause::Extra,
+                        cause => cause,
                     };
                     self.rooms.read_alone(object, cause);
                 }
             }
         }
+        Ok(())
     }
 
     /// Counts the read of an object, and the batches that wait for one that failed. One that none waits for is read
     /// again when it is asked for.
-    fn charge(&mut self, object: u32, traffic: Traffic, took: Duration, failed: bool) {
-        let Some((payer, waiters)) = self.rooms.fetching().payer(object) else { return };
-        let Some(job) = self.jobs.get_mut(payer.job) else { return };
+    fn charge(
+        &mut self,
+        object: u32,
+        traffic: Traffic,
+        took: Duration,
+        failed: bool,
+    ) -> hotset_core::Result<()> {
+        let (payer, waiters) = self.rooms.fetching().payer(object)?;
+        // The job may have ended meanwhile.
+        let Some(job) = self.jobs.get_mut(payer.job) else { return Ok(()) };
         if let Some(epoch) = payer.epoch {
             job.pacing.read(epoch, 1, took);
         }
@@ -98,12 +109,14 @@ impl State {
         if failed && waiters > 0 {
             job.run.tally_mut().failed(payer.epoch, waiters as u64);
         }
+        Ok(())
     }
 
     /// A package has come, or something of it.
     fn complete_package(
         &mut self,
         fetch: &Fetch,
+        samples: u32,
         requests: u64,
         took: Duration,
         outcome: Result<Brought, ReadError>,
@@ -113,9 +126,6 @@ impl State {
             Err(error) => (vec![false; fetch.parts.len()], fetch.damage(&error)),
         };
         if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
-            let (Source::Run { samples, .. } | Source::Package { samples, .. }) = fetch.origin else {
-                return;
-            };
             let epoch = fetch.payer.epoch.unwrap_or_default();
             job.pacing.read(epoch, u64::from(samples), took);
             job.charge(fetch.payer, requests_only(requests));
@@ -133,9 +143,14 @@ impl State {
     }
 
     /// What packing asked for has come; what a package did not bring is read alone.
-    fn complete_packing(&mut self, fetch: Fetch, requests: u64, outcome: Result<Brought, ReadError>) {
-        let Fetch { dataset, origin, payer, parts, packing } = fetch;
-        let Some(queue) = packing else { return };
+    fn complete_packing(
+        &mut self,
+        fetch: Fetch,
+        queue: &Arc<PackingQueue>,
+        requests: u64,
+        outcome: Result<Brought, ReadError>,
+    ) {
+        let Fetch { dataset, origin, payer, parts, .. } = fetch;
         if let Some(job) = self.jobs.get_mut(payer.job) {
             let traffic = match &outcome {
                 Ok(brought) => Traffic { reads: parts.len() as u64, requests, bytes: brought.bytes },

@@ -14,9 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hotset_core::Id;
 use hotset_core::packages::Packages;
 use hotset_core::run::TOGETHER;
+use hotset_core::{Error, Id, Result};
 use hotset_store::package::Shelf;
 
 pub(crate) use fetch::{Fetch, PackingRead, Wanted};
@@ -200,8 +200,10 @@ impl Fetching {
     }
 
     /// Whose counters an object's read is charged to, and how many batches wait for it.
-    fn payer(&self, object: u32) -> Option<(Payer, usize)> {
-        self.pending.get(&object).map(|pending| (pending.payer, pending.waiters.len()))
+    fn payer(&self, object: u32) -> Result<(Payer, usize)> {
+        let pending = self.pending.get(&object);
+        let lost = || Error::internal(format!("object {object} was read and is not expected"));
+        pending.map(|pending| (pending.payer, pending.waiters.len())).ok_or_else(lost)
     }
 
     /// An object's bytes have come, or will not; the batches that wait for it.

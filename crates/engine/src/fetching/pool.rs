@@ -71,7 +71,9 @@ fn run(shared: &Arc<Shared>) {
             let began = Instant::now();
             let (requests, outcome) = repeat(shared, &mut fetch);
             state = shared.lock();
-            state.complete(fetch, requests, began.elapsed(), outcome);
+            if let Err(error) = state.complete(fetch, requests, began.elapsed(), outcome) {
+                tracing::error!(%error, "a read that has ended is not accounted for");
+            }
             state.rooms.fetching_mut().threads.busy -= 1;
             // What it did not bring is queued.
             wake(shared, &mut state);
