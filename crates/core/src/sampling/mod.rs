@@ -264,8 +264,9 @@ pub trait Strategy: Send {
     /// Whether a plan may hold an id twice.
     fn repeats(&self) -> bool;
     /// Whether the plan of an epoch needs losses reported in the epochs before.
-    fn needs_losses(&self) -> bool;
-
+    fn needs_losses(&self) -> bool {
+        self.may_reevaluate()
+    }
     /// What is kept of reported losses.
     fn score(&self) -> Score {
         Score::Loss
@@ -278,7 +279,7 @@ pub trait Strategy: Send {
     /// Whether a plan needs something that comes after the epoch before has ended (re-evaluated losses, an
     /// accuracy), so that it is made when the next epoch begins and not ahead.
     fn waits_for_trainer(&self) -> bool {
-        false
+        self.may_reevaluate()
     }
     /// Whether plans depend on how fast the epoch before was.
     fn adapts(&self) -> bool {

@@ -139,10 +139,6 @@ impl Strategy for Quiver {
         true
     }
 
-    fn needs_losses(&self) -> bool {
-        false
-    }
-
     fn looks_at_residents(&self, _packages: bool) -> bool {
         true
     }

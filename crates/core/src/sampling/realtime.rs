@@ -44,16 +44,8 @@ impl Strategy for Realtime {
         self.selection.repeats()
     }
 
-    fn needs_losses(&self) -> bool {
-        true
-    }
-
     fn looks_at_residents(&self, packages: bool) -> bool {
         self.selection.looks_at_residents(packages)
-    }
-
-    fn waits_for_trainer(&self) -> bool {
-        true
     }
 
     fn may_reevaluate(&self) -> bool {
