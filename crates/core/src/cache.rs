@@ -8,7 +8,7 @@ use crate::bits::Bits;
 use crate::policy::{NoDue, Policy};
 use crate::{Id, Result};
 
-/// See the module's head.
+/// A policy, and what it keeps now.
 pub struct Cache {
     policy: Box<dyn Policy>,
     kept: Bits,

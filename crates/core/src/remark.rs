@@ -1,6 +1,6 @@
 //! What a user should know and is no error: shown by `hotset stats` as `note:`, and where it warns said once a run.
 
-/// See the module's head.
+/// A remark for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Of one name a run is warned once, however its text changes.

@@ -63,7 +63,7 @@ impl Stage {
     }
 }
 
-/// One epoch's plan and how far it has come. See the module's head.
+/// One epoch's plan and how far it has come.
 pub struct Schedule {
     plan: Arc<Plan>,
     /// The first slot of each id that is not done; slots of one id are chained by `next`.

@@ -54,7 +54,7 @@ pub struct Serving {
     pub substituted: bool,
 }
 
-/// See the module's head.
+/// The counters of one run.
 pub struct Tally {
     sizes: Arc<dyn Sizes>,
     epochs: BTreeMap<u64, Counters>,

@@ -37,7 +37,7 @@ struct Open {
     clients: HashSet<u64>,
 }
 
-/// See the module's head.
+/// The datasets that are open.
 #[derive(Default)]
 pub(crate) struct Datasets {
     open: Slab<Open>,

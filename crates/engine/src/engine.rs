@@ -50,7 +50,7 @@ impl Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub(crate) u64);
 
-/// A cache, its jobs and its readers. See the module's head.
+/// A cache, its jobs and its readers.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
 }

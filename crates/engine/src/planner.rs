@@ -38,7 +38,7 @@ struct Inbox {
     told: BTreeMap<u64, Told>,
 }
 
-/// See the module's head.
+/// A planner behind its own lock, and the inbox of what it has not taken in.
 pub(crate) struct PlannerHandle {
     planner: Mutex<Planner>,
     inbox: Mutex<Inbox>,

@@ -13,7 +13,7 @@ use crate::fetching::{Cause, Fetch, Fetching, Payer};
 use crate::residency::{Residency, View};
 use crate::sessions::{NewSegment, Sessions};
 
-/// See the module's head.
+/// Memory, reads and clients.
 #[derive(Default)]
 pub(crate) struct Rooms {
     residency: Residency,

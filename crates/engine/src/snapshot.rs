@@ -21,7 +21,7 @@ use crate::config::JobRequest;
 use crate::engine::Engine;
 use crate::jobs::{Cut, Job};
 
-/// See the module's head.
+/// A job's state, without bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// How the job was asked for.

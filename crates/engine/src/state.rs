@@ -11,7 +11,7 @@ use crate::jobs::Jobs;
 use crate::rooms::Rooms;
 use crate::serving::{Batch, Budget};
 
-/// See the module's head.
+/// The engine's bookkeeping, under its lock.
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) datasets: Datasets,

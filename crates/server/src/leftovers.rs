@@ -60,7 +60,7 @@ impl Note {
     }
 }
 
-/// See the module's head.
+/// What servers before this one left behind.
 pub(crate) struct Leftovers {
     directory: PathBuf,
     own: Process,

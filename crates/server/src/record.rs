@@ -17,7 +17,7 @@ use crate::opening::kept;
 use crate::state::States;
 use crate::state::log::{self, Log};
 
-/// See the module's head.
+/// Writes what trainings report to a file each.
 pub(crate) struct Recorder {
     directory: Option<PathBuf>,
     logs: Mutex<HashMap<String, Option<Log>>>,

@@ -7,7 +7,7 @@
 use hotset_core::counters::Counters;
 use hotset_core::run::Packing;
 
-/// See the module's head.
+/// Reads of an epoch that belong to no slot, spread over it.
 pub(crate) struct Pace {
     other: (u64, u64),
     /// Requests of the packer: how many of which bytes, reads and writes.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// See the module's head.
+/// The process at the other end of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Its process, where this one's PID namespace knows it; not where it is in another container.

@@ -10,7 +10,7 @@ use crate::bits::Bits;
 use crate::policy::Sizes;
 use crate::saved::{Reader, Writer};
 
-/// See the module's head.
+/// Every sample's IV, and the H-list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Keys {
     values: Vec<f32>,

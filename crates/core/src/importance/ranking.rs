@@ -12,7 +12,7 @@ use crate::rng::Scatter;
 
 const DIGIT: u32 = 11;
 
-/// See the module's head.
+/// Samples in the order of their scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
     order: Vec<Id>,

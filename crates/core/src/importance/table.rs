@@ -46,7 +46,7 @@ pub struct Report {
     pub late: bool,
 }
 
-/// See the module's head.
+/// What was reported of each sample.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     /// Not a number where nothing was reported.

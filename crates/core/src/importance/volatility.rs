@@ -47,7 +47,7 @@ impl Moments {
     }
 }
 
-/// See the module's head.
+/// The variance of each sample's rank, and the set S.
 #[derive(Debug, Clone, Default)]
 pub struct Volatility {
     moments: Vec<Moments>,

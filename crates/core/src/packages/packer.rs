@@ -61,7 +61,7 @@ pub struct Chosen {
     pub single: Vec<Id>,
 }
 
-/// Chooses what is packed. See the module's head.
+/// Chooses what is packed.
 #[derive(Debug, Clone)]
 pub struct Packer {
     /// The least bytes of a package.

@@ -8,7 +8,7 @@ use crate::Id;
 
 const CHILDREN: usize = 4;
 
-/// Residents by key. See the module's head.
+/// Residents by key.
 #[derive(Debug, Clone)]
 pub(super) struct Heap<K> {
     items: Vec<(K, Id)>,

@@ -51,7 +51,7 @@ pub(super) trait Order: Send {
     }
 }
 
-/// See the module's head.
+/// A cache of one region, whose residents leave in the order `O`.
 pub(super) struct Kept<O> {
     name: &'static str,
     capacity: u64,

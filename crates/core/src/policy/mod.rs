@@ -218,7 +218,7 @@ pub struct Region {
     pub used: u64,
 }
 
-/// Who stays in the cache. See the module's head for when it is asked. Every id accessed lies in the catalog
+/// Who stays in the cache. Every id accessed lies in the catalog
 /// that [`Setup::sizes`] describes.
 pub trait Policy: Send {
     /// Decides the slot that serves `id`, and appends whoever leaves for it to `evicted`.

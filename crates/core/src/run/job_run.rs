@@ -59,7 +59,7 @@ pub enum Change {
     },
 }
 
-/// See the module's head.
+/// Plans under way, cache and tally of one job.
 pub struct JobRun {
     sizes: Arc<dyn Sizes>,
     cache: Cache,

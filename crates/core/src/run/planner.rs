@@ -83,7 +83,7 @@ struct Before {
     rolling: Option<Rolling>,
 }
 
-/// See the module's head.
+/// Everything that a job's plans are made from.
 pub struct Planner {
     config: Config,
     strategy: Box<dyn Strategy>,

@@ -26,7 +26,7 @@ pub(super) const EPOCH_LENGTH: Parameter = Parameter {
     summary: "slots of a rank in every epoch, or `auto` for its share of the samples; without it as many as are drawn",
 };
 
-/// See the module's head.
+/// One endless stream of draws, cut into epochs of one length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rolling {
     /// Slots of a rank; none for its share of the samples.

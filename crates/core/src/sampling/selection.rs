@@ -43,7 +43,7 @@ pub(super) const SUBSTITUTE: Parameter = Parameter {
 /// The settings of `iis`.
 pub(super) const PARAMETERS: &[Parameter] = &[FRACTION, WARMUP, SUBSTITUTE, FULL_LAST];
 
-/// See the module's head.
+/// A selection of samples by their losses, as iCache makes it.
 pub(super) struct Selection {
     pub(super) setup: Setup,
 }

@@ -135,7 +135,7 @@ fn least_slots(packages: &Packages, package: u32, worn: bool) -> usize {
     if worn { half.max(FEW) } else { half }
 }
 
-/// See the module's head.
+/// Serves L slots from packages, by their region.
 fn by_low(
     drawn: &mut Drawn,
     front: usize,

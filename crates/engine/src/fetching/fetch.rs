@@ -80,7 +80,7 @@ pub(crate) enum Wanted {
     Package(u32, Vec<Id>),
 }
 
-/// See the module's head.
+/// One trip to storage.
 pub(crate) struct Fetch {
     pub(super) dataset: Arc<Dataset>,
     pub(super) origin: Source,

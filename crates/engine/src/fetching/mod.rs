@@ -97,7 +97,7 @@ struct Request {
     due: Option<Instant>,
 }
 
-/// See the module's head.
+/// Reads that are queued or under way.
 #[derive(Default)]
 pub(crate) struct Fetching {
     pending: HashMap<u32, Pending>,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// See the module's head.
+/// The clients that have a job open.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     open: HashSet<u64>,

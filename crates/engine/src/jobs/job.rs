@@ -19,7 +19,7 @@ use crate::config::{JobGrant, JobRequest};
 use crate::dataset::Dataset;
 use crate::planner::PlannerHandle;
 
-/// See the module's head.
+/// One training.
 pub(crate) struct Job {
     /// Its number on this server.
     pub(crate) serial: u64,

@@ -24,7 +24,7 @@ pub(crate) use ranks::Choice;
 pub use ranks::Cut;
 pub(crate) use remarks::less_memory;
 
-/// See the module's head.
+/// All jobs that are open.
 #[derive(Default)]
 pub(crate) struct Jobs {
     open: BTreeMap<u64, Job>,

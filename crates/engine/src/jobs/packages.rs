@@ -22,7 +22,7 @@ pub(crate) enum PackageSource {
     Runs,
 }
 
-/// See the module's head.
+/// The packages of one job.
 #[derive(Default)]
 pub(crate) struct JobPackages {
     /// `None` without packages.

@@ -53,7 +53,7 @@ struct Gathering {
     unread: Bits,
 }
 
-/// See the module's head.
+/// How far each rank of a job is, and what the next plan waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
     /// How the last plans were cut.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// See the module's head.
+/// The decided slots of a job that were not served.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// Bytes of slots that wait for their samples.

@@ -122,7 +122,7 @@ pub(super) enum Source {
     Memory,
 }
 
-/// See the module's head.
+/// A job's packages that are not written yet.
 #[derive(Default)]
 pub(super) struct OpenPackages {
     /// For each sample the package it goes into. Empty while nothing is packed.

@@ -51,7 +51,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, state: &mut State, serial: u64, new: O
     }
 }
 
-/// See the module's head.
+/// What a packing thread works with.
 struct Packer {
     shared: Arc<Shared>,
     serial: u64,

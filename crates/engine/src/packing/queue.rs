@@ -59,7 +59,7 @@ struct Queued {
     failed: Option<String>,
 }
 
-/// See the module's head.
+/// What a job packs, and what waits to be put into packages.
 pub(crate) struct PackingQueue {
     shelf: Arc<Shelf>,
     /// Whether packages stay when the job ends.

@@ -42,7 +42,7 @@ struct Segment {
     live: BTreeMap<u32, (u32, u32)>,
 }
 
-/// See the module's head.
+/// The blocks of all segments.
 #[derive(Default)]
 pub(crate) struct Allocator {
     segments: BTreeMap<u32, Segment>,

@@ -24,7 +24,7 @@ const SEGMENT: std::ops::RangeInclusive<u64> = 64 * MIB..=4 * GIB;
 /// The most bytes moved to make room for one block: about a millisecond's work under the lock.
 const MOVES: u64 = 8 * MIB;
 
-/// See the module's head.
+/// The segments, within a limit.
 #[derive(Default)]
 pub(crate) struct Arena {
     allocator: Allocator,

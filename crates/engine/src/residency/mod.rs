@@ -28,7 +28,7 @@ use table::Table;
 
 use crate::dataset::Dataset;
 
-/// See the module's head.
+/// All bytes in memory.
 #[derive(Default)]
 pub(crate) struct Residency {
     arena: Arena,

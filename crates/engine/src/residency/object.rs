@@ -18,7 +18,7 @@ pub(crate) enum Fill {
     Ready,
 }
 
-/// See the module's head.
+/// One sample's bytes.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(super) dataset: u32,

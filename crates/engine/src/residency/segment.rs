@@ -11,7 +11,7 @@ use hotset_core::{Error, Result};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// See the module's head.
+/// A sealed memfd, and our map of it.
 pub(crate) struct Segment {
     descriptor: Arc<OwnedFd>,
     map: MmapRaw,

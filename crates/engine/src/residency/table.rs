@@ -65,7 +65,7 @@ struct Entry {
     claims: Claims,
 }
 
-/// See the module's head.
+/// The entries of one dataset.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Empty until something is claimed or read.

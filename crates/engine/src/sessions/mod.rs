@@ -47,7 +47,7 @@ pub(crate) enum Progress {
     Failed(Error),
 }
 
-/// See the module's head.
+/// All clients, their leases and their waits.
 #[derive(Default)]
 pub(crate) struct Sessions {
     clients: HashMap<u64, Client>,

@@ -25,7 +25,7 @@ const LITTLE: u64 = 20;
 /// A place in a run: an epoch, and the slots that each rank had trained of it.
 pub(super) type Place = (u64, u64);
 
-/// See the module's head.
+/// The state files of one user.
 pub(super) struct Files {
     directory: PathBuf,
     /// The job, as its state is kept.

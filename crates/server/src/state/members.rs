@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) process: u32,
 }
 
-/// See the module's head.
+/// The processes of each run.
 pub(super) struct Members {
     pub(super) run: String,
     /// The place it goes on from, if it does.

@@ -18,7 +18,7 @@ use reqwest::{ClientBuilder, NoProxy, Proxy};
 const MOST: usize = 10;
 const AGENT: &str = concat!("hotset/", env!("CARGO_PKG_VERSION"));
 
-/// See the module's head.
+/// Follows redirects to the same server alone.
 #[derive(Debug)]
 pub(super) struct SameServer;
 

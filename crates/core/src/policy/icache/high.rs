@@ -23,7 +23,7 @@ const MOST_HEAPS: usize = 200;
 
 const ABSENT: u8 = u8::MAX;
 
-/// See the module's head.
+/// The region of hard samples.
 pub(super) struct High {
     pub(super) used: u64,
     sizes: Arc<dyn Sizes>,

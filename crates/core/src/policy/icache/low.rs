@@ -13,7 +13,7 @@ use crate::saved::{Reader, Writer};
 
 const ABSENT: u32 = u32::MAX;
 
-/// See the module's head.
+/// The region of packages.
 pub(super) struct Low {
     pub(super) used: u64,
     sizes: Arc<dyn Sizes>,

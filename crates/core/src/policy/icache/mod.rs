@@ -61,7 +61,7 @@ enum Split {
     Paper,
 }
 
-/// See the module's head.
+/// iCache's policy: a region of hard samples and one of packages.
 pub(super) struct Icache {
     name: &'static str,
     capacity: u64,

@@ -14,7 +14,7 @@ const TENTHS: usize = 10;
 /// Over `fresh`: the most rounds that anybody rides with `ride=hard`.
 const LONGEST: f64 = 3.0;
 
-/// See the module's head.
+/// The samples that ride, and those that board next.
 pub(super) struct Window {
     capacity: u64,
     used: u64,
