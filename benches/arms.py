@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 import numpy
 import redis
 from hotset import _core
-from hotset.numbers import numbers_of
+from hotset._dataset.numbers import numbers_of
 from sources import WAIT, Counters, Opened, Samples, SkippedError, UntrueError, read_from_disk
 
 Buffer = bytes | bytearray | memoryview

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import hotset.server
+import hotset
 import load
 from arms import (
     Arm,
@@ -108,7 +108,7 @@ def workplace() -> Iterator[Path]:
         isolate(folder)
         yield folder
     finally:
-        hotset.server.stop_private()
+        hotset.stop_private()
         shutil.rmtree(folder)
 
 

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import hotset
-import hotset.accelerate
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from hotset.integrations.accelerate import Hook
 from torch.utils.data import DataLoader
 from torchvision import models, transforms
 
@@ -43,7 +43,7 @@ def main() -> None:
     model = models.resnet18(num_classes=len(train.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
 
-    hook = hotset.accelerate.Hook(accelerator, sampler)
+    hook = Hook(accelerator, sampler)
     loader = hook.prepare(DataLoader(train, args.batch_size, sampler=sampler, num_workers=args.workers))
     model, optimizer, val_loader = accelerator.prepare(
         model, optimizer, DataLoader(val, args.batch_size, num_workers=args.workers)

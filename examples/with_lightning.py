@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import hotset
-import hotset.lightning
 import lightning
 import torch
 import torch.nn.functional as F
+from hotset.integrations.lightning import Callback
 from torch.utils.data import DataLoader
 from torchvision import models, transforms
 
@@ -68,9 +68,7 @@ def main() -> None:
     train = hotset.ImageFolder(args.data / "train", transforms.Compose(shaken), with_ids=True)
     val = hotset.ImageFolder(args.data / "val", transforms.Compose(still))
     sampler = hotset.Sampler(train, args.strategy)
-    callback = hotset.lightning.Callback(
-        sampler, loss=partial(F.cross_entropy, reduction="none"), accuracy="accuracy"
-    )
+    callback = Callback(sampler, loss=partial(F.cross_entropy, reduction="none"), accuracy="accuracy")
     trainer = lightning.Trainer(
         devices=args.devices,
         max_epochs=args.epochs,

@@ -20,8 +20,7 @@ from typing import Any, Protocol
 
 import hotset
 import torch
-from hotset import _core
-from hotset.server import stop_private
+from hotset import _core, stop_private
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional

@@ -14,8 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._client.server import connect, stop_private
 from ._core import Client, __version__
-from .dataset import Dataset
+from ._dataset.dataset import Dataset
+from ._dataset.images import ImageFolder
+from ._dataset.manifest import Manifest
+from ._dataset.shards import Shards
 from .errors import (
     ChangedError,
     Error,
@@ -25,13 +29,9 @@ from .errors import (
     LostError,
     UnavailableError,
 )
-from .images import ImageFolder
-from .manifest import Manifest
-from .server import connect
-from .shards import Shards
 
 if TYPE_CHECKING:
-    from .sampler import Sampler
+    from ._sampler.sampler import Sampler
 
 __all__ = [
     "ChangedError",
@@ -49,12 +49,13 @@ __all__ = [
     "UnavailableError",
     "__version__",
     "connect",
+    "stop_private",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "Sampler":
-        from .sampler import Sampler
+        from ._sampler.sampler import Sampler
 
         return Sampler
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -132,7 +132,7 @@ class Client:
 
 @final
 class Indices:
-    """Numbers of samples, judged as a list's indices are, with the epochs of those that are marked."""
+    """Numbers of samples, checked as a list's indices are, with the epochs of those that are marked."""
 
     def __new__(cls, asked: Iterable[SupportsIndex], samples: int) -> Self: ...
     def __len__(self) -> int: ...

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import hotset
-import hotset.accelerate
 import torch
 from accelerate import Accelerator
+from hotset.integrations.accelerate import Hook
 from torch.utils.data import DataLoader
 
 
@@ -26,10 +26,10 @@ def main() -> None:
     sampler = hotset.Sampler(train)
     loader = DataLoader(train, 4, sampler=sampler, num_workers=0, collate_fn=_ids)
     model = accelerator.prepare(torch.nn.Linear(1, 1))
-    hook = hotset.accelerate.Hook(accelerator, sampler)
-    loader = hook.prepare(loader) if how == "hook" else accelerator.prepare(loader)
+    hook = Hook(accelerator, sampler)
     lines: list[dict[str, object]] = []
     try:
+        loader = hook.prepare(loader) if how == "hook" else accelerator.prepare(loader)
         for epoch in range(2):
             for ids in loader:
                 loss = model(ids[:, None].float()).flatten().square()

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hotset.notes
-import hotset.server
+import hotset
 import pytest
+from hotset._client import notes
 from processes import Server, naming, until
 
 _CLEARED = (
@@ -23,7 +23,7 @@ _CLEARED = (
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The runtime directory of this test, short enough for sockets."""
-    hotset.notes.forget()
+    notes.forget()
     for name in _CLEARED:
         monkeypatch.delenv(name, raising=False)
     top = Path(tempfile.mkdtemp(prefix="hs-"))
@@ -32,7 +32,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOTSET_RUNTIME_DIR", str(directory))
     monkeypatch.setenv("HOTSET_CACHE_DIR", str(top / "cache"))
     yield directory
-    hotset.server.stop_private()
+    hotset.stop_private()
     until(f"no process is left: {naming(str(directory))}", lambda: not naming(str(directory)))
     left = sorted(entry.name for entry in directory.iterdir())
     shutil.rmtree(top)

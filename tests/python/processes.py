@@ -70,7 +70,7 @@ class Server:
         """Starts it and waits until it listens."""
         command = [sys.executable, "-m", "hotset", "serve", "--socket", str(self.socket), *self._arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        from hotset import runtime
+        from hotset._client import runtime
 
         until("the server listens", lambda: runtime.listener(str(self.socket)) == self.process.pid)
 

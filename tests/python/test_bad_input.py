@@ -42,7 +42,7 @@ def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
         "import sys, hotset\n"
         "try: hotset.Dataset(sys.argv[1])\n"
         "except hotset.InvalidError as error: print(error)\n"
-        "hotset.server.stop_private()\n"
+        "hotset.stop_private()\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", script, str(place)],
@@ -280,7 +280,7 @@ def test_an_error_of_a_worker_keeps_its_kind_and_words(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_nobody_listens_on_is_passed_over(tmp_path: Path, runtime: Path) -> None:
-    from hotset.job import short_hash
+    from hotset._client.job import short_hash
 
     stale = [runtime / "server.sock", runtime / f"{short_hash('mine')}.sock", runtime / f"{'0' * 16}.sock"]
     for path in stale:

@@ -20,10 +20,11 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset import _core, private
-from hotset.deadline import Deadline
-from hotset.numbers import numbers_of
-from hotset.server import Link
+from hotset import _core
+from hotset._client import private_server as private
+from hotset._client.deadline import Deadline
+from hotset._client.server import Link
+from hotset._dataset.numbers import numbers_of
 from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
 from trees import content, digest, equal_files, labelled_files, planned
@@ -361,7 +362,7 @@ def test_ctrl_c_ends_a_training_loop_and_all_that_belongs_to_it(tmp_path: Path, 
     until_gone(trainer.process.pid, str(runtime), WAIT)
     assert trainer.complained().count("Traceback") <= 1, trainer.complained()
     assert "KeyboardInterrupt" in trainer.complained()
-    assert "hotset." not in trainer.complained().replace("hotset.server", ""), trainer.complained()
+    assert "hotset." not in trainer.complained().replace("hotset._client.server", ""), trainer.complained()
 
 
 @pytest.mark.parametrize("ends", [2, 3])

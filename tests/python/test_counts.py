@@ -8,7 +8,7 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset.numbers import numbers_of
+from hotset._dataset.numbers import numbers_of
 from trees import equal_files
 
 SAMPLES = 5000

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import hotset
-import hotset.accelerate
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
+from hotset.integrations.accelerate import Hook
 from processes import free_port
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
@@ -60,7 +60,7 @@ def test_two_processes_train_every_sample_once(tmp_path: Path) -> None:
 
 def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_write(tmp_path: Path) -> None:
     for lines in launched(tmp_path / "out", equal_files(tmp_path / "tree", 41, 50), "prepare"):
-        assert len(lines) == 1 and "hotset.accelerate.Hook" in lines[0]["refused"]
+        assert len(lines) == 1 and "hotset.integrations.accelerate.Hook" in lines[0]["refused"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -79,7 +79,7 @@ def test_save_state_keeps_the_place_of_what_was_trained(
         train = hotset.Dataset(place, with_ids=True)
         sampler = hotset.Sampler(train, seed=3)
         loader = DataLoader(train, BATCH, sampler=sampler, num_workers=workers, collate_fn=_ids)
-        return accelerator, sampler, hotset.accelerate.Hook(accelerator, sampler).prepare(loader)
+        return accelerator, sampler, Hook(accelerator, sampler).prepare(loader)
 
     def trained(sampler: hotset.Sampler, loader: DataLoader[Any], epochs: int) -> Iterator[list[int]]:
         for _ in range(epochs):
@@ -112,7 +112,7 @@ def test_a_strategy_that_learned_goes_on_with_the_same_plans(tmp_path: Path, sto
         sampler = hotset.Sampler(train, "iis", seed=3, settings={"fraction": 0.5})
         loader = DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
         accelerator = Accelerator(cpu=True)
-        return accelerator, sampler, hotset.accelerate.Hook(accelerator, sampler).prepare(loader)
+        return accelerator, sampler, Hook(accelerator, sampler).prepare(loader)
 
     def trained(sampler: hotset.Sampler, loader: DataLoader[Any]) -> Iterator[tuple[int, list[int]]]:
         for epoch in range(sampler.epoch, 4):
@@ -136,7 +136,7 @@ def test_an_epoch_whose_incomplete_batch_was_left_out_is_over(tmp_path: Path, re
     accelerator = Accelerator(cpu=True)
     train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
     sampler = hotset.Sampler(train)
-    hook = hotset.accelerate.Hook(accelerator, sampler)
+    hook = Hook(accelerator, sampler)
     loader = hook.prepare(DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids, drop_last=True))
     left = []
     for ids in loader:
@@ -152,9 +152,7 @@ def test_gradients_are_accumulated_to_the_end_of_the_epoch(tmp_path: Path) -> No
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
     sampler = hotset.Sampler(train)
-    loader = hotset.accelerate.Hook(accelerator, sampler).prepare(
-        DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
-    )
+    loader = Hook(accelerator, sampler).prepare(DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids))
     model = accelerator.prepare(torch.nn.Linear(1, 1))
     stepped = []
     for ids in loader:
@@ -169,7 +167,7 @@ def test_gradients_are_accumulated_to_the_end_of_the_epoch(tmp_path: Path) -> No
 def test_a_loader_of_another_sampler_is_refused(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
     train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True)
-    hook = hotset.accelerate.Hook(accelerator, hotset.Sampler(train))
+    hook = Hook(accelerator, hotset.Sampler(train))
     with pytest.raises(hotset.InvalidError, match="not the one this hook was made for"):
         hook.prepare(DataLoader(train, BATCH))
 
@@ -192,7 +190,7 @@ def test_with_epochs_of_one_length_the_schedule_ends_with_the_training(
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     steps = sampler.total_steps(epochs, BATCH * accumulated)
     schedule = OneCycleLR(optimizer, max_lr=1e-6, total_steps=steps)
-    loader = hotset.accelerate.Hook(accelerator, sampler).prepare(
+    loader = Hook(accelerator, sampler).prepare(
         DataLoader(train, BATCH, sampler=sampler, collate_fn=_numbers)
     )
     model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hotset
-import hotset.settings
+import hotset._client.settings
 import lightning
 import pytest
 import torch
@@ -126,5 +126,5 @@ def test_every_argument_of_datasets_and_samplers_is_on_the_page() -> None:
     for made in (hotset.Dataset, hotset.Sampler):
         for name in inspect.signature(made).parameters:
             assert name in ("place", "dataset", "decode") or f"`{name}=`" in page, name
-    for variable in re.findall(r"`(HOTSET[A-Z_]*)`", hotset.settings.__doc__ or ""):
+    for variable in re.findall(r"`(HOTSET[A-Z_]*)`", hotset._client.settings.__doc__ or ""):
         assert variable == "HOTSET_RUN" or f"`{variable}" in page, variable

@@ -10,7 +10,7 @@ import hotset
 import lightning
 import pytest
 import torch
-from hotset.lightning import Callback
+from hotset.integrations.lightning import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader

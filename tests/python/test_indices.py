@@ -14,7 +14,7 @@ import hotset
 import numpy
 import pytest
 import torch
-from hotset.numbers import Number, numbers_of
+from hotset._dataset.numbers import Number, numbers_of
 from torch.utils.data import DataLoader
 from trees import content, equal_files, planned
 

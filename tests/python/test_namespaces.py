@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hotset
 import pytest
-from hotset import runtime as sockets
+from hotset._client import runtime as sockets
 from processes import Server, alive, until
 from trees import content, equal_files
 

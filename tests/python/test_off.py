@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import hotset
-import hotset.off
+import hotset._client.direct_source
 import pytest
 from processes import naming
 from torch.utils.data import DataLoader
@@ -34,7 +34,7 @@ def test_the_same_samples_come_in_the_same_order(
         return [sample for batch in loader for sample in batch]
 
     expected = served()
-    hotset.server.stop_private()
+    hotset.stop_private()
     monkeypatch.setenv("HOTSET", "off")
     assert served() == expected
     assert {number: (found, label) for found, label, number in expected} == truth
@@ -46,7 +46,7 @@ def test_it_is_said_once_and_errors_are_the_same(
 ) -> None:
     labelled_files(tmp_path / "tree", 10, largest=500)
     monkeypatch.setenv("HOTSET", "off")
-    monkeypatch.setattr(hotset.off, "_said", False)
+    monkeypatch.setattr(hotset._client.direct_source, "_said", False)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             dataset = hotset.ImageFolder(tmp_path / "tree", loader=len)

@@ -18,7 +18,7 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset import private
+from hotset._client import private_server as private
 from processes import Server, alive, until
 from torch.utils.data import DataLoader
 from trees import digest, equal_files, planned

@@ -284,7 +284,7 @@ def test_every_run_has_a_recording_of_its_own_without_the_epochs_it_left(
 
 
 def test_a_run_started_over_by_its_launcher_has_the_name_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hotset.settings import Settings
+    from hotset._client.settings import Settings
 
     def launched(**given: str) -> tuple[str | None, int]:
         for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"):

@@ -12,7 +12,8 @@ import hotset
 import numpy
 import pytest
 import torch
-from hotset import _core, job
+from hotset import _core
+from hotset._client import job
 from torch import distributed, nn
 from trees import content
 

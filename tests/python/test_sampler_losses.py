@@ -10,10 +10,10 @@ from unittest.mock import MagicMock
 import hotset
 import pytest
 import torch
-from hotset import reports
-from hotset.epoch import Epoch
-from hotset.reports import Departed, Reports
-from hotset.weights import Weights
+from hotset._sampler import reports
+from hotset._sampler.epoch import Epoch
+from hotset._sampler.reports import Departed, Reports
+from hotset._sampler.weights import Weights
 from torch.utils.data import DataLoader
 from trees import equal_files
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hotset
-import hotset.job
+import hotset._client.job
 import pytest
-from hotset.notes import warn_once
+from hotset._client.notes import warn_once
 from processes import Server
 from torch.utils.data import DataLoader
 from trees import equal_files
@@ -155,7 +155,7 @@ def test_every_epoch_has_its_time_and_the_total_has_them_all(tmp_path: Path) -> 
 
 def test_a_job_has_a_name_that_a_person_knows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/home/me/train.py", "--lr", "1"])
-    monkeypatch.setattr(hotset.job, "_token_pid", 0)
+    monkeypatch.setattr(hotset._client.job, "_token_pid", 0)
     places = [equal_files(tmp_path / name / "images", 2, 10) for name in ("a", "b")]
     names = []
     for place in places:

@@ -10,7 +10,7 @@ from typing import Any
 import hotset
 import pytest
 import torch
-from hotset.losses import places_on
+from hotset._sampler.losses import places_on
 from test_indices import as_planned
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 from torch.utils.data import Dataset as Data

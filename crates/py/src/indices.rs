@@ -1,7 +1,7 @@
 //! What a loader asks a dataset for.
 //!
 //! Python's numbers of samples are judged as a list's indices are, and packed with the epochs that marked ones
-//! (`hotset.numbers`) carry, all of a batch in one call.
+//! (`hotset._dataset.numbers`) carry, all of a batch in one call.
 
 use hotset_core::Index;
 use hotset_core::id::LAST_EPOCH;
@@ -115,7 +115,7 @@ impl Marks {
             return Ok(*epoch);
         }
         static NUMBER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let number = NUMBER.import(value.py(), "hotset.numbers", "Number")?;
+        let number = NUMBER.import(value.py(), "hotset._dataset.numbers", "Number")?;
         let epoch = if class.is_subclass(number)? {
             Some(class.getattr("epoch")?.extract::<u64>()?).filter(|epoch| *epoch <= LAST_EPOCH)
         } else {

@@ -1,0 +1,1 @@
+"""How a process speaks to a server, or reads past it."""

@@ -1,0 +1,1 @@
+"""Datasets: what a loader asks for samples."""

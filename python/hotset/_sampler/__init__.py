@@ -1,0 +1,1 @@
+"""The sampler: what is trained in which order. Its modules need torch."""

@@ -1,0 +1,491 @@
+"""`Sampler`: what is trained in which order, planned by the server before each epoch.
+
+It is a `DistributedSampler`, so that frameworks know to call `set_epoch` and leave it alone. What it yields
+are the numbers of this rank's samples in the order of the plan, marked with their epoch (`numbers`), so
+that a request tells its epoch even from workers that outlive epochs. `update` sends the losses back, from
+which the next plans are made.
+
+An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and
+losses leave without waiting for the GPU (`reports`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import DistributedSampler
+
+from .. import _core
+from .._client.source import Plan, Scheme
+from .._dataset.dataset import Dataset
+from .._dataset.numbers import Number
+from ..errors import InvalidError
+from .callers import check_callers
+from .epoch import Epoch
+from .feedback import Feedback, check_irreducible
+from .lengths import check_length, check_same_length, most_drawn, own_length, steps, whole_length
+from .losses import check_ids, check_loss
+from .position import Position
+from .reevaluation import Evaluation, Loss
+from .reports import Reports
+from .scheme import check_names, scheme_of
+from .slots import Slots
+from .target import target_of
+
+_log = logging.getLogger(__name__)
+
+
+class Sampler(DistributedSampler[int]):
+    """Plans the epochs of `dataset`.
+
+    - `dataset`: one of Hotset's, a `Subset` or `random_split` part of one, or a `ConcatDataset` of several.
+    - `strategy`: what is trained; `hotset strategies` lists them. `settings`: its own, by name, such as
+      `{"fraction": 0.7}`.
+    - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
+    - `epochs`: how many the run has, for strategies that end otherwise than they begin (`full_last`).
+    - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id: subtracted
+      from what `reevaluate` finds, so that what no model learns does not count as hard (RHO-LOSS).
+    - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
+      prefix of a store. Without it, runs of neighbours in tar shards are packages, and files have none; "off"
+      reads every sample alone. Without a `job=` of the dataset they are removed when the run ends.
+      `package_size`: the least bytes of one, 1 MiB or an eighth of the cache where it is not given;
+      `package_options`: as `storage_options`, and without them the dataset's own.
+    - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
+      the launcher's `RANK` and `WORLD_SIZE`.
+    - `prefetch`: read along the plan before samples are asked for.
+    - `epoch_length`: how many samples each rank trains in every epoch; "auto" for its share of the dataset.
+      Strategies that draw fewer go on with their next draw, over the edges of epochs, so that `len(loader)`
+      never changes and schedules are exact. Without it an epoch is as long as what is drawn for it.
+    - `resume`: go on with what the newest run under the dataset's `job=` had learned. `sampler.epoch` is then
+      the first epoch that it had not trained to its end; `set_epoch` may name an earlier one. Without it, and
+      without a loaded state, every run starts afresh.
+    - `pad`: repeat some samples so that ranks get equal numbers, as `DistributedSampler` does, instead of
+      leaving a remainder to the next epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset | TorchDataset[Any],
+        strategy: str = "uniform",
+        *,
+        policy: str | None = None,
+        seed: int = 0,
+        settings: Mapping[str, object] | None = None,
+        policy_settings: Mapping[str, object] | None = None,
+        epochs: int | None = None,
+        irreducible: torch.Tensor | Sequence[float] | None = None,
+        packages: str | os.PathLike[str] | None = None,
+        package_size: str | int | None = None,
+        package_options: Mapping[str, str | float] | None = None,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        prefetch: bool = True,
+        pad: bool = False,
+        epoch_length: int | str | None = None,
+        resume: bool = False,
+    ) -> None:
+        # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
+        check_names(strategy, policy, seed)
+        self.dataset = dataset
+        self.strategy = strategy
+        self.policy = policy
+        self.seed = seed
+        self.pad = pad
+        self.epoch_length = check_length(epoch_length)
+        self.shuffle = True
+        self.drop_last = not pad
+        self._position = Position()
+        """Where the next iteration starts, or the epoch under way."""
+        self._asked = 0
+        """What `set_epoch` was told last."""
+        self._warned = False
+        self._planned: tuple[int, int, Plan] | None = None
+        """The plan of an epoch that has not begun, with its number and start."""
+        self._running: Epoch | None = None
+        self._reports = Reports()
+        # Held as long as this is: the part, if it is one, of the dataset that the loader asks.
+        self._target = target_of(dataset)
+        self._source = self._target.source
+        scheme = scheme_of(
+            strategy,
+            policy,
+            seed,
+            prefetch,
+            pad,
+            settings=settings,
+            policy_settings=policy_settings,
+            epochs=epochs,
+            packages=packages,
+            package_size=package_size,
+            package_options=self._source.options if package_options is None else package_options,
+        )
+        self._strategy = _core.Strategy(strategy, list(scheme.settings.items()), epochs)
+        irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
+        self._feedback = Feedback(self._target, self._strategy, irreducible)
+        self._given = rank, num_replicas, resume
+        self._attach(scheme)
+        self._position = Position(self._source.resumed or 0)
+        # Until the first iteration, as good as can be told now.
+        self.rank, self.num_replicas = self._source.ranks()
+
+    def _attach(self, scheme: Scheme) -> None:
+        """Plans by `scheme` from now on, and by `epoch_length`, which the server takes as a setting."""
+        if isinstance(self.epoch_length, int) and len(self._target.sizes) > 1:
+            raise InvalidError(
+                f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
+                'itself, and takes "auto" alone'
+            )
+        settings = dict(scheme.settings)
+        settings.pop("epoch_length", None)
+        if self.epoch_length is not None:
+            settings["epoch_length"] = str(self.epoch_length)
+        self._scheme = replace(scheme, settings=settings)
+        self._source.attach(self._scheme, *self._given)
+
+    def set_epoch_length(self, length: int | str | None) -> None:
+        """Sets `epoch_length`, before the first epoch."""
+        length = check_length(length)
+        if length == self.epoch_length:
+            return
+        if self._running is not None or self._planned is not None:
+            raise InvalidError(
+                f"`epoch_length={length!r}` came after an epoch was planned; give it when the sampler is made"
+            )
+        self.epoch_length = length
+        self._attach(self._scheme)
+
+    def replay(self) -> None:
+        """Hands out at the next iteration what was trained before the state, for loaders that skip it."""
+        self._position = replace(self._position, replays=True)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or the next one where none is."""
+        return self._position.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    @property
+    def follows_seed(self) -> bool:
+        """Whether plans follow from the seed alone, so that there is nothing to keep of what was trained."""
+        return self._strategy.follows_seed
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """Samples this rank trains in this epoch."""
+        return len(self)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """Samples all ranks train in this epoch."""
+        return len(self) * self.num_replicas
+
+    def __len__(self) -> int:
+        running, position = self._running, self._position
+        if running is not None and (position.begun or running.number == position.epoch):
+            return len(running)
+        _, world = self._source.ranks()
+        if self.epoch_length is not None:
+            return own_length(self.epoch_length, self._target.sizes, world)
+        if position.epoch == 0 or self._strategy.is_whole:
+            # Every strategy begins with an epoch of all samples.
+            return self._whole()
+        return len(self._plan()[1])
+
+    def _whole(self) -> int:
+        """This rank's part of an epoch of all samples."""
+        # Past the server every strategy is `uniform`.
+        pad = self.pad or (self._strategy.pads and not self._source.past_server)
+        return whole_length(self._target.sizes, self._source.ranks()[1], pad)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is. Call it before each."""
+        if not 0 <= epoch <= _core.LAST_EPOCH:
+            raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to {_core.LAST_EPOCH} is needed")
+        self._position, self._asked = self._position.at_epoch(epoch), epoch
+
+    def __iter__(self) -> Iterator[Number]:
+        return Slots(self._begin, self._drawn, self._load_drawn)
+
+    def _begin(self) -> Epoch:
+        """Begins the next epoch: the one that was set, else the one after the last."""
+        if self._position.begun:
+            following = self.epoch + 1
+            if self._asked != following and not self._warned:
+                self._warned = True
+                _log.warning(
+                    "`set_epoch` was not called before an epoch; counting epochs from here: %d", following
+                )
+            self.set_epoch(following)
+        check_callers(self.dataset, self._source.catalog.samples, self._source.ranks()[1])
+        start, plan = self._plan()
+        self._check_place(start, plan)
+        running = self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
+        if self._position.replays:
+            running.handed = 0
+        self._position, self._planned = self._position.iterated(), None
+        return running
+
+    def _plan(self) -> tuple[int, Plan]:
+        """The plan of the epoch that was set, and where in it to start."""
+        # The losses of the epoch before belong to it, and may be what this one is planned from.
+        self._reports.flush()
+        self.rank, self.num_replicas = self._source.ranks()
+        samples = self._source.catalog.samples
+        if samples < self.num_replicas and not self.pad:
+            raise InvalidError(
+                f"{samples} samples are not enough for {self.num_replicas} ranks; start fewer ranks, "
+                "or repeat samples with `pad=True`"
+            )
+        start = self._position.start // self.num_replicas
+        if self._planned is None or self._planned[:2] != (self.epoch, start):
+            self._planned = self.epoch, start, self._source.plan(self.epoch, start)
+        return start, self._planned[2]
+
+    def _check_place(self, start: int, plan: Plan) -> None:
+        """Warns where a state is a place of another plan."""
+        position = self._position
+        if start and not position.is_of(plan, self.rank, self.num_replicas):
+            _log.warning(
+                "the state is a place in a plan of %d samples, and epoch %d has another here, of %d: samples "
+                "of it are trained twice or not at all; load what the strategy had learned before the state, "
+                "with `load_importance_state`",
+                position.length * position.world,
+                position.epoch,
+                len(plan) * self.num_replicas,
+            )
+
+    def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
+        """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
+
+        It is exact with `epoch_length`, and for strategies whose epochs are equally long. For those that
+        select a share of the samples (`iis`, `realtime`) the shorter epochs follow from their settings, where
+        the loss of every sample is reported; other strategies find out while they train how short an epoch
+        is, and whole ones are counted.
+        """
+        if epochs < 0 or batch_size < 1:
+            raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
+        _, world = self._source.ranks()
+        if self.epoch_length is not None:
+            own = own_length(self.epoch_length, self._target.sizes, world)
+            return epochs * steps(own, batch_size, drop_last)
+        whole, samples = self._whole(), self._source.catalog.samples
+        # Past the server every epoch is whole.
+        strategy = None if self._source.past_server else self._strategy
+        # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
+        lengths = (min(whole, math.ceil(drawn / world)) for drawn in most_drawn(strategy, samples, epochs))
+        return sum(steps(length, batch_size, drop_last) for length in lengths)
+
+    # Inside a graph it would be traced, and what it does to this object frozen.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
+        """Reports one non-negative loss for each sample of a batch; returns `loss`, to go on with.
+
+        `ids` are those that `with_ids=True` gives. Where the strategy has weights, what is returned is the
+        loss times the weights of the samples. A GPU is not waited for: losses leave it beside the training,
+        and arrive at the server with one of the next calls.
+        """
+        numbers = check_ids(ids, self._target.part)
+        check_loss(loss, len(numbers))
+        running = self._running
+        if running is None:
+            raise InvalidError(
+                "`update` came before the first epoch; iterate over the sampler's loader first"
+            )
+        if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise InvalidError(
+                "`update` was called while a CUDA graph is captured, where nothing can be sent; "
+                "call it after the graph's replay"
+            )
+        if not len(numbers):
+            return loss
+        if isinstance(numbers, list):
+            running.check(numbers)
+            running.train(numbers)
+            known, unknown = numbers, None
+        else:
+            # The ids are on their way too; they are checked when they arrive.
+            running.count(len(numbers))
+            known, unknown = [], numbers
+        upto = running.trained
+
+        def deliver(copied: list[int] | None, scores: list[float]) -> None:
+            if copied is not None:
+                running.check(copied)
+            self._source.report(running.number, upto, known if copied is None else copied, scores)
+
+        self._reports.send(loss, unknown, deliver)
+        return running.weighted(loss, numbers)
+
+    def weights(self, ids: torch.Tensor | Sequence[int]) -> torch.Tensor | None:
+        """The weights of a batch's samples, before `update`; none where the strategy has none.
+
+        For losses that are weighted by hand, such as inside a CUDA graph. What `update` returns is weighted
+        already.
+        """
+        numbers = check_ids(ids, self._target.part)
+        if self._running is None or self._running.weights is None:
+            return None
+        return self._running.weights.to_come(numbers if isinstance(numbers, list) else numbers.tolist())
+
+    def importance(self) -> torch.Tensor:
+        """The last score of every sample, by its number; NaN where none was reported. For the curious."""
+        self._reports.flush()
+        return self._feedback.scores()
+
+    def reevaluate(
+        self,
+        model: torch.nn.Module,
+        loss: Loss,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        batch_size: int = 256,
+        device: torch.device | str | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> int:
+        """Tells the strategy what the samples it asks for cost the model now; returns how many they were.
+
+        Call it between `set_epoch` and the epoch, before `len(loader)`, which needs the plan. Strategies that
+        need no such thing ask for nothing.
+
+        - `model`: put into evaluation mode for it; its mode and all random states are then as before.
+        - `loss`: the loss of each sample, from the model's output and the labels.
+        - `transform`: instead of the dataset's, to leave out what is random in it.
+        - `device`: that of the model's parameters where it is not given.
+        - `collate`: makes inputs and labels of a list of samples; torch's own without it.
+        """
+        if self._strategy.reevaluates and self._is_planned():
+            raise InvalidError(
+                f"`reevaluate` came after epoch {self.epoch} was planned, too late to change it; call "
+                "`sampler.set_epoch(epoch)`, then `sampler.reevaluate(...)`, and only then `len(loader)`, as "
+                "progress bars do, or the loop"
+            )
+        self._reports.flush()
+        evaluation = Evaluation(model, loss, transform, batch_size, device, collate)
+        return self._feedback.reevaluate(self.epoch, evaluation)
+
+    def _is_planned(self) -> bool:
+        """Whether this process has the plan of the epoch that is next, or under way."""
+        if self._planned is not None and self._planned[0] == self.epoch:
+            return True
+        # An epoch that is begun over, or gone on with from a state, may have been trained: its plan stays.
+        return self._running is not None and self._running.number == self.epoch and self._position.begun
+
+    def end_epoch(self, *, accuracy: float) -> None:
+        """Says how good the model was after this epoch, to strategies that want to know (`pads`)."""
+        if self._running is None:
+            raise InvalidError("`end_epoch` came before the first epoch")
+        self._reports.flush()
+        self._feedback.end_epoch(self._running.number, accuracy)
+
+    def importance_state(self) -> dict[str, Any]:
+        """All that the strategy knows of the samples, at most 24 bytes of each: once for a checkpoint.
+
+        A server that is restarted keeps it by itself; this is for going on with another.
+        """
+        self._reports.flush()
+        return self._feedback.state()
+
+    def load_importance_state(self, state: dict[str, Any]) -> None:
+        """Takes over what `importance_state` gave, before the first epoch."""
+        self._feedback.load(state)
+
+    def stats(self) -> dict[str, Any]:
+        """The counters of the job that this plans, as `Dataset.stats` has them."""
+        return self._source.stats()
+
+    def flush(self) -> None:
+        """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
+        self._reports.flush()
+
+    @property
+    def position(self) -> int:
+        """How many samples of this rank were trained in this epoch, before a stop too.
+
+        For progress bars of an epoch that is gone on with, of which `len(loader)` counts all batches:
+        `tqdm(loader, initial=sampler.position // batch_size)`.
+        """
+        running = self.running
+        if running is None:
+            return self._position.start // self._source.ranks()[1]
+        return running.trained if running.reported else running.handed
+
+    @property
+    def running(self) -> Epoch | None:
+        """The epoch under way; none before its first index is drawn."""
+        running = self._running
+        # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
+        return None if running is None or running.number != self.epoch or self._position.loaded else running
+
+    def state_dict(self, trained: int | None = None) -> dict[str, Any]:
+        """Where this rank stands, in a few numbers.
+
+        The position is what was trained, as `update` told; in a loop that never calls it, what the loader
+        has drawn, which with workers is ahead of the training. There say how many samples this rank has
+        trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
+        """
+        if trained is not None:
+            if trained < 0:
+                raise InvalidError(f"`trained={trained}`: a number of samples is needed")
+            position = trained
+        else:
+            position = self.position
+        return self._state(position)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state` at the next iteration, with this number of ranks and workers or another."""
+        self._feedback.check_dataset(state)
+        for name, own in (("seed", self.seed), ("strategy", self.strategy), ("pad", self.pad)):
+            if state[name] != own:
+                raise InvalidError(
+                    f"the state was saved with `{name}={state[name]!r}`, this sampler has `{name}={own!r}`; "
+                    "make the sampler with the same, or start afresh"
+                )
+        position = Position.of_state(state)
+        world = self._source.ranks()[1]
+        check_same_length(state.get("epoch_length"), position.world, self.epoch_length, world)
+        self._source.resume(str(state.get("run", "")), position.epoch, position.start // position.world)
+        self._position, self._planned = replace(position, replays=self._position.replays), None
+
+    def _state(self, position: int) -> dict[str, Any]:
+        catalog, running = self._source.catalog, self._running
+        begun = running is not None and running.number == self.epoch
+        length, mark = self._position.length, self._position.mark
+        if running is not None and begun:
+            length, mark = len(running), (self.rank, running.mark)
+        return {
+            "epoch": self.epoch,
+            "position": position,
+            "left": not begun or position < length,
+            "length": length,
+            "mark": None if mark is None else list(mark),
+            "epoch_length": self.epoch_length,
+            "world": self._source.ranks()[1],
+            "seed": self.seed,
+            "strategy": self.strategy,
+            "pad": self.pad,
+            "dataset": catalog.dataset,
+            "samples": catalog.samples,
+            "run": self._source.run,
+        }
+
+    def _drawn(self, position: int | None) -> dict[str, Any]:
+        """The state of an iterator that drew up to `position`, or nothing yet."""
+        return self.state_dict() if position is None else self._state(position)
+
+    def _load_drawn(self, state: dict[str, Any]) -> bool:
+        """Goes on where an iterator stood; whether nothing was left of its epoch, so that the next is due."""
+        self.load_state_dict(state)
+        if state["left"]:
+            return False
+        self._position = Position(self.epoch + 1, replays=self._position.replays)
+        return True

@@ -1,0 +1,1 @@
+"""Hotset in training frameworks: one module each, imported by name."""
