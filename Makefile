@@ -25,7 +25,7 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 SOURCES := Cargo.toml Cargo.lock pyproject.toml requirements/build.txt $(shell find crates proto python \
 	-name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.proto' \
 	-o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
-PYTHON_SOURCES := $(wildcard python tests/python examples benches benchmarks)
+PYTHON_SOURCES := $(wildcard python tests/python examples benchmarks)
 
 ##@ Use
 
@@ -39,23 +39,23 @@ wheel: .venv/.wheel ## Build the Python wheel into dist/ and install it into .ve
 
 .PHONY: bench
 bench: .venv/.wheel .venv/.bench redis ## Measure the hit path beside the page cache and Redis
-	$(BIN)/python benches/hit_path.py $(ARGS)
+	$(BIN)/python -m benchmarks.hits $(ARGS)
 
 .PHONY: bench-store
 bench-store: .venv/.wheel ## Measure a miss-only epoch and a listing of 1.28 million keys beside their limits
-	$(BIN)/python benches/miss_path.py
-	$(BIN)/python benches/listing.py
+	$(BIN)/python -m benchmarks.store.miss_path
+	$(BIN)/python -m benchmarks.store.listing
 
 .PHONY: bench-live
 bench-live: .venv/.wheel ## Measure what strategies and policies save on storage bound by requests, bytes or nothing
-	$(BIN)/python benches/live.py $(ARGS)
-	$(BIN)/python benches/live.py --bound bytes --repeat 1
-	$(BIN)/python benches/live.py --bound compute $(ARGS)
-	$(BIN)/python benches/reports.py
+	$(BIN)/python -m benchmarks.live.savings $(ARGS)
+	$(BIN)/python -m benchmarks.live.savings --bound bytes --repeat 1
+	$(BIN)/python -m benchmarks.live.savings --bound compute $(ARGS)
+	$(BIN)/python -m benchmarks.live.reports
 
 .PHONY: soak
 soak: .venv/.wheel ## Train for MINUTES=30 while workers, servers and storage fail, and look for what is amiss
-	$(BIN)/python benches/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
 ##@ Develop
 
@@ -70,7 +70,7 @@ lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licenc
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
-	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benches/*.py) $(wildcard benchmarks/train/*.py)
+	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benchmarks)
 	$(BIN)/python -m mypy.stubtest hotset._core --allowlist <(echo hotset._core.__all__) # pyo3 adds it
 	@echo "lint: all clean"
 
@@ -91,7 +91,7 @@ fmt: .venv/.requirements ## Format Rust and Python
 .PHONY: clean
 clean: ## Remove everything that was built, downloaded or measured
 	rm -rf .venv .cache dist out target .pytest_cache .mypy_cache .ruff_cache
-	find python tests examples benches benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find python tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: help
 help: ## Show this list

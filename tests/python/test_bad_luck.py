@@ -442,7 +442,7 @@ def test_a_handler_that_raises_at_any_moment_leaves_the_connection_usable(
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal count
-            if not frame.f_code.co_filename.endswith("hotset/server.py"):
+            if not frame.f_code.co_filename.endswith("hotset/_client/server.py"):
                 return None
             frame.f_trace_opcodes = True
             if event == "opcode":

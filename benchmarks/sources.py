@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ RUN = "bench"
 """The name all processes of a run say, so that they find the same private server."""
 WAIT = 60.0
 """Seconds any call may take before the benchmark fails."""
-ECHO = Path(__file__).with_name("echo.rs")
+ECHO = Path(__file__).with_name("hits") / "echo.rs"
 
 
 class UntrueError(Exception):
@@ -190,3 +191,30 @@ def isolate(folder: Path) -> None:
     runtime.mkdir(mode=0o700)
     os.environ["HOTSET_RUNTIME_DIR"] = str(runtime)
     os.environ["HOTSET_CACHE_DIR"] = str(folder / "cache")
+
+
+@contextmanager
+def served(folder: Path, concurrency: int, name: str = "server.sock") -> Iterator[Path]:
+    """The socket of a server with that many reads in flight, ended at the end."""
+    socket = folder / "run" / name
+    command = [
+        sys.executable,
+        "-m",
+        "hotset",
+        "serve",
+        "--socket",
+        str(socket),
+        "--concurrency",
+        str(concurrency),
+    ]
+    process = subprocess.Popen([*command, "--log", "warn"], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 20
+        while not socket.exists():
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit("the server did not start")
+            time.sleep(0.02)
+        yield socket
+    finally:
+        process.terminate()
+        process.wait(20)

@@ -17,7 +17,8 @@ import numpy
 import redis
 from hotset import _core
 from hotset._dataset.numbers import numbers_of
-from sources import WAIT, Counters, Opened, Samples, SkippedError, UntrueError, read_from_disk
+
+from benchmarks.sources import WAIT, Counters, Opened, Samples, SkippedError, UntrueError, read_from_disk
 
 Buffer = bytes | bytearray | memoryview
 

@@ -1,6 +1,6 @@
 """Trains for long while workers and servers are killed and storage fails, and looks for what is amiss.
 
-Cycle after cycle a training process (`soak_trainer.py`) runs with the next strategy, in turn on a server that
+Cycle after cycle a training process (`trainer.py`) runs with the next strategy, in turn on a server that
 lives as long as the soak, where only workers are killed, and on a private one that is killed itself. Moments
 and victims follow from the seed. It fails when a byte is wrong, when a training does not end in time, when
 something is left on the server, or when the long-lived server's memory grows beyond that of the first round.
@@ -25,7 +25,7 @@ import hotset
 
 SAMPLES, SMALLEST, LARGEST = 1200, 600, 2400
 SCHEMES = ("iis", "carousel", "hybrid")
-TRAINER = Path(__file__).with_name("soak_trainer.py")
+TRAINER = Path(__file__).with_name("trainer.py")
 STUCK = 180.0
 """Seconds beyond its own after which a training counts as stuck."""
 GROWTH = 24 << 20

@@ -5,10 +5,10 @@ The store answers every request after 5 ms and works on 16 at a time: local file
 reads and writes is inside every time and every count. Losses are those of a real training where `--trace`
 names one (`loss` [epochs, samples]), and otherwise fall at another pace for every sample.
 
-    python benches/live.py                       # request-bound, five repetitions
-    python benches/live.py --store s3
-    python benches/live.py --bound bytes         # 110 KB a sample: what comes from storage, not how fast
-    python benches/live.py --bound compute       # `carousel` beside `oracle`, while storage sustains it
+    python -m benchmarks.live.savings                  # request-bound, five repetitions
+    python -m benchmarks.live.savings --store s3
+    python -m benchmarks.live.savings --bound bytes    # 110 KB a sample: how much comes from storage
+    python -m benchmarks.live.savings --bound compute  # `carousel` beside `oracle`, while storage sustains it
 
 Counts are asserted; times are medians with their range.
 """
@@ -30,9 +30,9 @@ from typing import Any
 
 import hotset
 import torch
-from miss_path import served
-from report import spread
-from sources import Samples, UntrueError, isolate
+
+from benchmarks.report import spread
+from benchmarks.sources import Samples, UntrueError, isolate, served
 
 BATCH = 256
 REQUESTS = 16
@@ -200,7 +200,7 @@ def _traced(path: Path, count: int) -> Losses:
 @contextmanager
 def _bucket(samples: Samples) -> Iterator[tuple[str, dict[str, str]]]:
     """The samples in a bucket of a real S3 server."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "python"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "python"))
     from bucket import Bucket  # type: ignore[import-not-found]
 
     bucket = Bucket()

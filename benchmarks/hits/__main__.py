@@ -21,8 +21,10 @@ from functools import partial
 from pathlib import Path
 
 import hotset
-import load
-from arms import (
+from hotset import _core
+
+from benchmarks.hits import load
+from benchmarks.hits.arms import (
     Arm,
     Buffer,
     CopyInto,
@@ -38,9 +40,8 @@ from arms import (
     total,
     warm,
 )
-from hotset import _core
-from report import Line, Ratio, Section, save, summary
-from sources import Opened, Samples, SkippedError, UntrueError, echo_server, isolate, redis_server
+from benchmarks.report import Line, Ratio, Section, save, summary
+from benchmarks.sources import Opened, Samples, SkippedError, UntrueError, echo_server, isolate, redis_server
 
 SMALL, LARGE = 900, 110 << 10
 """Bytes of a sample: a CIFAR image, and about ImageNet's mean."""
@@ -68,7 +69,7 @@ QUICK = Size(batch=256, small=8 * 256, large=256, rounds=3, load_seconds=0.2)
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="benches/hit_path.py", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hits", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few and small rounds: a smoke test, no figures")
     parser.add_argument("--json", type=Path, default=Path("out/bench.json"), help="(%(default)s)")
     return parser.parse_args()

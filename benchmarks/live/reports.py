@@ -5,7 +5,7 @@ One process reads batches of hits. A process of its own, as another rank is, tel
 Beside idle stands a third way, in which they go to a job of another server: the machine has the same work
 then, and the reader's server none of it. Ways take turns; a figure is the p99 over all batches of a turn.
 
-    python benches/reports.py
+    python -m benchmarks.live.reports
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 
 import hotset
 from hotset import _core
-from miss_path import served
-from report import spread
-from sources import Samples, isolate
+
+from benchmarks.report import spread
+from benchmarks.sources import Samples, isolate, served
 
 BATCH, SLICE, LOSSES = 256, 4_096, 1_280_000
 WAYS = ("idle", "elsewhere", "here")

@@ -21,7 +21,8 @@ from statistics import quantiles
 from typing import Any
 
 from hotset import _core
-from sources import WAIT, Opened, Samples, UntrueError
+
+from benchmarks.sources import WAIT, Opened, Samples, UntrueError
 
 _LEAD = 0.05
 """Seconds between the order to run and the start, so that all readers start together."""

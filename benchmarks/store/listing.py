@@ -5,7 +5,7 @@ clock starts. The bare listing fetches the same pages, as many at a time, and dr
 them into a catalog, and opens it again from the listing it kept. Requests and samples are asserted. Half the
 keys are listed too, to show that nothing grows faster than the keys.
 
-    python benches/listing.py
+    python -m benchmarks.store.listing
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import hotset
-from miss_path import served
-from sources import UntrueError, isolate
+
+from benchmarks.sources import UntrueError, isolate, served
 
 PAGE = 1_000
 AT_ONCE = 32
@@ -134,7 +134,7 @@ def memory(pid: int, name: str) -> int:
 def measure(folder: Path, classes: int, each: int) -> None:
     """One row of the table."""
     samples = classes * each
-    command = [sys.executable, __file__, "--store", str(classes), str(each)]
+    command = [sys.executable, "-m", "benchmarks.store.listing", "--store", str(classes), str(each)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     port = int(process.stdout.readline())

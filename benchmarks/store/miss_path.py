@@ -5,8 +5,8 @@ number of requests at a time, so its own limit is known: requests / latency. Not
 every serving is a read. Counts are asserted: each sample read once, none hit, and never more reads in flight
 than set, looked at every 20 ms.
 
-    python benches/miss_path.py                  # 5 ms, 64 requests
-    python benches/miss_path.py --repeat 5 --samples 64000
+    python -m benchmarks.store.miss_path                  # 5 ms, 64 requests
+    python -m benchmarks.store.miss_path --repeat 5 --samples 64000
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hotset
-from sources import WAIT, Samples, UntrueError, isolate
+
+from benchmarks.sources import WAIT, Samples, UntrueError, isolate, served
 
 BATCH = 256
 
@@ -83,33 +80,6 @@ def main() -> None:
     print(
         f"  reads in flight        {max(most for _, most in measured):10,d} at most, {arguments.requests} set"
     )
-
-
-@contextmanager
-def served(folder: Path, concurrency: int, name: str = "server.sock") -> Iterator[Path]:
-    """The socket of a server with that many reads in flight, ended at the end."""
-    socket = folder / "run" / name
-    command = [
-        sys.executable,
-        "-m",
-        "hotset",
-        "serve",
-        "--socket",
-        str(socket),
-        "--concurrency",
-        str(concurrency),
-    ]
-    process = subprocess.Popen([*command, "--log", "warn"], stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
-        end = time.monotonic() + 20
-        while not socket.exists():
-            if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit("the server did not start")
-            time.sleep(0.02)
-        yield socket
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def epoch(samples: Samples, arguments: argparse.Namespace) -> tuple[float, int]:

@@ -1,0 +1,1 @@
+"""What strategies and policies save through a server, and what reporting losses costs it."""

@@ -1,0 +1,1 @@
+"""A long training while workers, servers and storage fail."""

@@ -1,0 +1,1 @@
+"""What reading and listing add to what a store can do."""
