@@ -167,15 +167,15 @@ fn epochs_differ_in_their_order() {
     }
 }
 
-/// Of strategies that serve everybody; one that selects by loss states its own promise.
+/// Of strategies that serve everybody; one that selects states its own promise.
 #[test]
 fn every_id_is_served_within_two_epochs() {
     everywhere(|entry, samples, world, pad| {
         let strategy = (entry.build)(Setup::new(samples, 6));
-        // Without padding too few samples for one slot a rank are never served.
-        if strategy.repeats() || strategy.needs_losses() {
+        if !strategy.is_whole() {
             return;
         }
+        // Without padding too few samples for one slot a rank are never served.
         if samples < world as usize && !pad && !strategy.pads() {
             return;
         }
@@ -287,6 +287,16 @@ fn a_strategy_that_does_not_wait_for_its_trainer_draws_the_same_whatever_the_tra
             assert_eq!(drawn(None), drawn(Some(0.5)), "{}", entry.name);
         }
     }
+}
+
+/// A sampler tells its length before the first plan is made.
+#[test]
+fn the_first_epoch_is_of_every_sample() {
+    everywhere(|entry, samples, world, pad| {
+        let first = Job::new(entry, samples, 9, world, pad).plan(0);
+        let drawn = [&first.ids()[..first.len() - first.padded()], first.left_out()].concat();
+        assert_eq!((drawn.len(), distinct(&drawn).len()), (samples, samples), "{}", entry.name);
+    });
 }
 
 #[test]

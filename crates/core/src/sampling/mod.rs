@@ -259,7 +259,7 @@ pub enum Reevaluation {
 
 /// What is trained this epoch.
 pub trait Strategy: Send {
-    /// Draws the ids of an epoch, carried ones first.
+    /// Draws the ids of an epoch, carried ones first. The first epoch is one of every sample.
     fn draw(&mut self, draw: &Draw<'_>) -> Drawn;
     /// Whether a plan may hold an id twice.
     fn repeats(&self) -> bool;

@@ -155,22 +155,16 @@ fn a_saved_resident_takes_few_bytes() {
     // An id below 2^24 takes three bytes, the key it stands by four; a bit a sample of the catalog says who was ever
     // scored.
     let bits = samples / 8;
-    for (name, most) in [
-        ("lru", 60_000),
-        ("minio", 60_000),
-        ("random", 60_000),
-        ("carousel", 60_000),
-        ("quiver", 60_000),
-        ("lfu", 80_000),
-        ("app", 60_000 + bits),
-        ("pq", 60_000 + bits),
-        ("pq_lfu", 60_000 + bits + samples),
-        ("icache", 140_000),
-        ("impact", 140_000),
-        ("belady", 80_000),
-        ("oracle", 0),
-    ] {
-        let mut policy = (find(name).unwrap().build)(setup.clone());
+    for entry in REGISTRY {
+        let name = entry.name;
+        let most = match name {
+            "lfu" | "belady" => 80_000,
+            "app" | "pq" => 60_000 + bits,
+            "pq_lfu" => 60_000 + bits + samples,
+            "icache" | "impact" => 140_000,
+            _ => 60_000,
+        };
+        let mut policy = (entry.build)(setup.clone());
         for place in 0..steps.len() {
             // Nobody is due again, and told so without a look at all that comes.
             match steps[place] {
