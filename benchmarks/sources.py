@@ -19,6 +19,7 @@ from pathlib import Path
 
 import hotset
 from hotset import _core
+from hotset._client.source import JobSettings
 
 RUN = "bench"
 """The name all processes of a run say, so that they find the same private server."""
@@ -67,18 +68,8 @@ class Opened:
 
     def _job(self, name: str, strategy: str) -> str:
         job = f"{self.samples.folder.name}-{name}"
-        said = self.client.open_job(
-            job,
-            self.dataset,
-            cache="100%",
-            strategy=strategy,
-            policy="minio",
-            seed=0,
-            prefetch=True,
-            pad=False,
-            lasting=False,
-            wait=WAIT,
-        )
+        asked = JobSettings(self.dataset, cache="100%", strategy=strategy, policy="minio", prefetch=True)
+        said = self.client.open_job(job, asked, wait=WAIT)
         whole = self.samples.count * self.samples.size
         if said["granted"] < whole:
             raise SkippedError(f"the server grants {said['granted']:,} of {whole:,} bytes: too little memory")

@@ -2,18 +2,27 @@
 
 use std::error::Error;
 
-const PROTOS: [&str; 2] = ["../../proto/hotset.proto", "../../proto/state.proto"];
+use prost_build::Config;
+
+const FOLDER: &str = "../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=../../proto");
-    let files = protox::compile(PROTOS, ["../../proto"])?;
-    let mut config = prost_build::Config::new();
+    println!("cargo::rerun-if-changed={FOLDER}");
+    let mut config = Config::new();
+    config.btree_map(["."]);
+    // States hold settings, which are the protocol's.
+    config.extern_path(".hotset.v1", "crate::proto");
+    config.compile_fds(protox::compile(["state.proto"], [FOLDER])?)?;
+
+    let mut config = Config::new();
     config.btree_map(["."]);
     // They hold credentials; `proto.rs` writes ones that leave them out.
     config.skip_debug(["OpenDataset", "OpenJob"]);
     for message in ["Stats", "ServerStats", "JobStats", "EpochStats", "RankWait", "Region", "PackageStats"] {
         config.type_attribute(format!(".hotset.v1.{message}"), "#[derive(serde::Serialize)]");
     }
-    config.compile_fds(files)?;
+    let by_name = "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default, deny_unknown_fields)]";
+    config.type_attribute(".hotset.v1.JobSettings", by_name);
+    config.compile_fds(protox::compile(["hotset.proto"], [FOLDER])?)?;
     Ok(())
 }

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, SupportsIndex, final
 
+from ._client.source import JobSettings
+
 __version__: str
 
 @final
@@ -42,20 +44,9 @@ class Client:
     def open_job(
         self,
         job: str,
-        dataset: str,
+        settings: JobSettings,
         *,
-        cache: str,
-        strategy: str,
-        policy: str,
-        seed: int,
-        prefetch: bool,
-        pad: bool,
         lasting: bool = False,
-        strategy_settings: dict[str, str] | None = None,
-        policy_settings: dict[str, str] | None = None,
-        epochs: int = ...,
-        packages: str = ...,
-        package_bytes: int = ...,
         package_options: dict[str, str] | None = None,
         state: bytes | None = None,
         run: str = ...,

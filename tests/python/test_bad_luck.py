@@ -24,6 +24,7 @@ from hotset import _core
 from hotset._client import private_server as private
 from hotset._client.deadline import Deadline
 from hotset._client.server import Link
+from hotset._client.source import JobSettings
 from hotset._dataset.numbers import numbers_of
 from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
@@ -154,8 +155,8 @@ def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) ->
     place = equal_files(tmp_path / "tree", 1024, 65536)
     client = hotset.connect()
     opened = client.open_dataset(str(place), layout="files", wait=WAIT)
-    common: dict[str, Any] = {"seed": 0, "prefetch": True, "pad": False, "wait": WAIT}
-    client.open_job("turning", opened["dataset"], cache="10%", strategy="uniform", policy="lru", **common)
+    asked = JobSettings(opened["dataset"], cache="10%", strategy="uniform", policy="lru", prefetch=True)
+    client.open_job("turning", asked, wait=WAIT)
     kept: list[tuple[memoryview, bytes]] = []
     # An epoch is ten times the cache, and all of them ten times the memory that the server may use.
     for epoch in range(11):

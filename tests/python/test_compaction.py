@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import hotset
+from hotset._client.source import JobSettings
 from processes import until
 from torch.utils.data import DataLoader
 from trees import content, digest, planned
@@ -40,8 +41,8 @@ def test_samples_move_under_workers_kept_views_and_kills_and_every_byte_is_right
     # Views that are kept all along, scattered over the arena, and most of the reserve: by a job of their own.
     keeper = hotset.connect()
     opened = keeper.open_dataset(str(tmp_path / "tree"), layout="files", wait=WAIT)
-    asked: dict[str, Any] = {"cache": "1KiB", "strategy": "uniform", "policy": "lru", "seed": 9}
-    keeper.open_job("kept", opened["dataset"], prefetch=False, pad=False, wait=WAIT, **asked)
+    asked = JobSettings(opened["dataset"], cache="1KiB", strategy="uniform", policy="lru", seed=9)
+    keeper.open_job("kept", asked, wait=WAIT)
     kept: list[tuple[int, memoryview]] = []
 
     for epoch in range(5):

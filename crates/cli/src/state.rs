@@ -85,12 +85,13 @@ fn read(directory: &Path) -> Vec<Line> {
             Ok(state) => (state, String::new()),
             Err(error) => (hotset_wire::state::JobState::default(), error.message),
         };
+        let settings = state.settings.unwrap_or_default();
         Line {
             epoch: state.ranks.iter().map(|rank| rank.epoch).max(),
             job: state.job,
             run: state.run,
-            strategy: state.strategy,
-            policy: state.policy,
+            strategy: settings.strategy,
+            policy: settings.policy,
             samples: state.samples,
             bytes: metadata.map_or(0, |metadata| metadata.len()),
             age_seconds: age.map_or(0, |age| age.as_secs()),

@@ -40,7 +40,7 @@ const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
 pub enum Amount {
     /// So many bytes.
     Bytes(u64),
-    /// This part of the whole, from 0 to 1.
+    /// So many hundredths of the whole, from 0 to 100: as it was written, so that it can be written again.
     Share(f64),
 }
 
@@ -49,9 +49,17 @@ impl Amount {
     pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Share(share) if share >= 1.0 => whole,
+            Self::Share(percent) if percent >= 100.0 => whole,
             // To the nearest byte: 29% of 100 must be 29, though 0.29 * 100 is a little less.
-            Self::Share(share) => ((whole as f64 * share).round() as u64).min(whole),
+            Self::Share(percent) => ((whole as f64 * (percent / 100.0)).round() as u64).min(whole),
+        }
+    }
+
+    /// This amount exactly, as it can be read again; [`Display`](fmt::Display) rounds for people.
+    pub fn exact(self) -> String {
+        match self {
+            Self::Bytes(bytes) => format!("{bytes}B"),
+            Self::Share(percent) => format!("{percent}%"),
         }
     }
 }
@@ -60,7 +68,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => f.write_str(&human(*bytes)),
-            Self::Share(share) => write!(f, "{}%", (share * 1e6).round() / 1e4),
+            Self::Share(percent) => write!(f, "{}%", (percent * 1e4).round() / 1e4),
         }
     }
 }
@@ -86,7 +94,7 @@ impl FromStr for Amount {
             if value > 100.0 {
                 return Err(refuse(text, "it is more than 100%"));
             }
-            return Ok(Self::Share(value / 100.0));
+            return Ok(Self::Share(value));
         }
         let Some(&(_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(refuse(text, &format!("`{unit}` is no unit")));
@@ -225,6 +233,13 @@ mod tests {
         #[test]
         fn plain_bytes_come_back_exactly(size in LEAST_BARE..) {
             prop_assert_eq!(size.to_string().parse::<Amount>(), Ok(Amount::Bytes(size)));
+        }
+
+        #[test]
+        fn an_exact_amount_is_read_again_as_it_was(size: u64, percent in 0.0..=100.0f64) {
+            for amount in [Amount::Bytes(size), Amount::Share(percent)] {
+                prop_assert_eq!(amount.exact().parse::<Amount>(), Ok(amount));
+            }
         }
 
         #[test]

@@ -1,9 +1,13 @@
 //! What an engine is made from, and what is asked of it.
+//!
+//! A job's settings are one list, [`JobRequest`]. They are written and read by name (serde), under the names that the
+//! protocol's `JobSettings` has, so that nothing else in Rust lists them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hotset_core::bytes::Amount;
+use serde::{Deserialize, Serialize};
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]
@@ -24,35 +28,98 @@ pub struct Config {
     pub patience: Duration,
 }
 
-/// What a job asks for when it is opened.
-#[derive(Debug, Clone, PartialEq)]
-pub struct JobRequest {
-    /// Names the job on this server. Opening a job that exists joins it.
-    pub job: String,
+/// Declares [`JobRequest`] from the list of a job's settings, each with the name users know it by if that is another.
+macro_rules! job_settings {
+    ($($(#[$attribute:meta])* $setting:ident $(as $shown:literal)?: $type:ty,)*) => {
+        /// What a job asks for when it is opened: its name and its settings.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct JobRequest {
+            /// Names the job on this server. Opening a job that exists joins it.
+            #[serde(skip)]
+            pub job: String,
+            $($(#[$attribute])* pub $setting: $type,)*
+        }
+
+        impl JobRequest {
+            /// The first setting in which two requests differ, as users call it.
+            pub fn difference(&self, other: &Self) -> Option<&'static str> {
+                $(if self.$setting != other.$setting {
+                    return Some([stringify!($setting) $(, $shown)?].last().copied().unwrap_or_default());
+                })*
+                None
+            }
+        }
+    };
+}
+
+job_settings! {
     /// The dataset's name, as opened.
-    pub dataset: String,
+    dataset: String,
     /// The cache it wants: bytes, or a share of the dataset.
-    pub cache: Amount,
+    #[serde(with = "amount")]
+    cache: Amount,
     /// Its strategy; `None` for a dataset without a sampler, kept as it is asked for.
-    pub strategy: Option<String>,
+    #[serde(with = "unset")]
+    strategy: Option<String>,
     /// Its policy; `None` for the strategy's own.
-    pub policy: Option<String>,
+    #[serde(with = "unset")]
+    policy: Option<String>,
     /// The seed of its plans.
-    pub seed: u64,
+    seed: u64,
     /// Read along the plan before samples are asked for.
-    pub prefetch: bool,
+    prefetch: bool,
     /// Repeat samples rather than leave a remainder out.
-    pub pad: bool,
+    pad: bool,
     /// Settings of the strategy, by name.
-    pub strategy_settings: BTreeMap<String, String>,
+    strategy_settings as "settings": BTreeMap<String, String>,
     /// Settings of the policy, by name.
-    pub policy_settings: BTreeMap<String, String>,
+    policy_settings: BTreeMap<String, String>,
     /// How many epochs the run has, if that is known.
-    pub epochs: Option<u64>,
+    #[serde(with = "unset")]
+    epochs: Option<u64>,
     /// Where its packages lie, or [`OFF`] for none; `None`: in the dataset's own objects, where many samples share one.
-    pub packages: Option<String>,
+    #[serde(with = "unset")]
+    packages: Option<String>,
     /// The least bytes of a package; 0: a mebibyte, or an eighth of the cache where that is less.
-    pub package_bytes: u64,
+    package_bytes as "package_size": u64,
+}
+
+/// A setting that is not given: the message has the empty value of its type there.
+mod unset {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T, S>(setting: &Option<T>, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        T: Clone + Default + Serialize,
+        S: Serializer,
+    {
+        setting.clone().unwrap_or_default().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: Default + PartialEq + Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        T::deserialize(deserializer).map(|setting| (setting != T::default()).then_some(setting))
+    }
+}
+
+/// An amount of memory, as text.
+mod amount {
+    use hotset_core::bytes::Amount;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&amount.exact())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|error| D::Error::custom(format!("`cache`: {error}")))
+    }
 }
 
 /// What a job names for a place if it wants no packages.

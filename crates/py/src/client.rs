@@ -13,6 +13,7 @@ use crate::batch::Batch;
 use crate::catalog::{Description, dataset_fields};
 use crate::errors::{invalid, raised};
 use crate::indices::Asked;
+use crate::job_settings::JobSettings;
 use crate::labels;
 use crate::plan::{Plan, check_epoch};
 use crate::waiting::{reporting, waiting};
@@ -79,28 +80,15 @@ impl Client {
     }
 
     /// The fields of `JobOpened`, as a dict.
-    #[pyo3(signature = (job, dataset, *, cache, strategy, policy, seed, prefetch, pad, lasting=false,
-        strategy_settings=None, policy_settings=None, epochs=Whole(0), packages=String::new(),
-        package_bytes=Whole(0), package_options=None, state=None, run=String::new(), launch=String::new(),
-        attempt=Whole(0), parent=String::new(), rank=None, reader=false, resume=None, wait))]
+    #[pyo3(signature = (job, settings, *, lasting=false, package_options=None, state=None, run=String::new(),
+        launch=String::new(), attempt=Whole(0), parent=String::new(), rank=None, reader=false, resume=None, wait))]
     #[allow(clippy::too_many_arguments, reason = "named in Python")]
     fn open_job<'py>(
         &self,
         py: Python<'py>,
         job: String,
-        dataset: String,
-        cache: String,
-        strategy: String,
-        policy: String,
-        seed: Whole<u64>,
-        prefetch: bool,
-        pad: bool,
+        settings: JobSettings,
         lasting: bool,
-        strategy_settings: Option<BTreeMap<String, String>>,
-        policy_settings: Option<BTreeMap<String, String>>,
-        epochs: Whole<u64>,
-        packages: String,
-        package_bytes: Whole<u64>,
         package_options: Option<BTreeMap<String, String>>,
         state: Option<Vec<u8>>,
         run: String,
@@ -114,19 +102,8 @@ impl Client {
     ) -> PyResult<Bound<'py, PyDict>> {
         let request = proto::OpenJob {
             job,
-            dataset,
-            cache,
-            strategy,
-            policy,
-            seed: seed.0,
-            prefetch,
-            pad,
+            settings: Some(settings.0),
             lasting,
-            strategy_settings: strategy_settings.unwrap_or_default(),
-            policy_settings: policy_settings.unwrap_or_default(),
-            epochs: epochs.0,
-            packages,
-            package_bytes: package_bytes.0,
             package_options: package_options.unwrap_or_default(),
             restore: state.is_some(),
             run,

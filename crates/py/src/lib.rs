@@ -6,6 +6,7 @@ mod catalog;
 mod client;
 mod errors;
 mod indices;
+mod job_settings;
 mod labels;
 mod plan;
 mod strategy;

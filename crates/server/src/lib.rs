@@ -14,6 +14,7 @@ pub mod record;
 mod scrape;
 mod server;
 mod session;
+mod settings;
 mod socket;
 pub mod state;
 mod watch;

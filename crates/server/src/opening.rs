@@ -11,6 +11,7 @@ use hotset_store::package::{self, Dataset, Shelf};
 use hotset_wire::proto;
 
 use crate::leftovers::Leftovers;
+use crate::settings;
 
 /// The highest number that is taken for one that was counted up to: everything below it takes memory.
 const MOST_PACKAGES: u32 = 1 << 24;
@@ -121,21 +122,7 @@ impl Opening {
 
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {
         let some = |text: String| (!text.is_empty()).then_some(text);
-        let request = JobRequest {
-            job: asked.job,
-            dataset: asked.dataset,
-            cache: asked.cache.parse().map_err(|error: Error| Error::invalid(format!("`cache`: {error}")))?,
-            strategy: some(asked.strategy),
-            policy: some(asked.policy),
-            seed: asked.seed,
-            prefetch: asked.prefetch,
-            pad: asked.pad,
-            strategy_settings: asked.strategy_settings,
-            policy_settings: asked.policy_settings,
-            epochs: (asked.epochs > 0).then_some(asked.epochs),
-            packages: some(asked.packages),
-            package_bytes: asked.package_bytes,
-        };
+        let request = settings::request(asked.job, &asked.settings.unwrap_or_default())?;
         let named = [Some(&asked.run), asked.resume.as_ref().map(|resume| &resume.run)];
         named.into_iter().flatten().try_for_each(|run| check_run(run))?;
         Ok(Self {

@@ -31,4 +31,4 @@ pub use plan::Plan;
 pub use socket::{Connection, Tick};
 
 /// The protocol spoken here; two sides that name different ones do not talk.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;

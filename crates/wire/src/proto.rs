@@ -32,11 +32,7 @@ impl fmt::Debug for OpenJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenJob")
             .field("job", &self.job)
-            .field("dataset", &self.dataset)
-            .field("cache", &self.cache)
-            .field("strategy", &self.strategy)
-            .field("policy", &self.policy)
-            .field("packages", &self.packages)
+            .field("settings", &self.settings)
             .field("package_options", &self.package_options.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }

@@ -94,11 +94,13 @@ class DirectSource:
 
     def plan(self, epoch: int, start: int) -> Plan:
         rank, world = self.ranks()
-        length = self._scheme.settings.get("epoch_length")
-        pad = self._scheme.pad and (length is None or self.catalog.samples < world)
+        length = self._scheme.settings.strategy_settings.get("epoch_length")
+        pad = self._scheme.settings.pad and (length is None or self.catalog.samples < world)
 
         def planned(number: int) -> Plan:
-            return _core.uniform_plan(self.catalog.samples, self._scheme.seed, number, rank, world, pad)
+            return _core.uniform_plan(
+                self.catalog.samples, self._scheme.settings.seed, number, rank, world, pad
+            )
 
         return planned(epoch) if length in (None, "auto") else RollingPlan(planned, epoch, int(length))
 

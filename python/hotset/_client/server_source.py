@@ -305,19 +305,8 @@ class ServerSource:
         scheme = self._scheme
         said = client.open_job(
             self.name,
-            self._catalog.dataset,
-            cache=self._cache,
-            strategy=scheme.strategy,
-            policy=scheme.policy,
-            seed=scheme.seed,
-            prefetch=scheme.prefetch,
-            pad=scheme.pad,
+            replace(scheme.settings, dataset=self._catalog.dataset, cache=self._cache),
             lasting=self.job.lasting,
-            strategy_settings=scheme.settings,
-            policy_settings=scheme.policy_settings,
-            epochs=scheme.epochs,
-            packages=scheme.packages,
-            package_bytes=scheme.package_bytes,
             package_options=scheme.package_options,
             state=scheme.state,
             run=self._run,
@@ -350,7 +339,7 @@ class ServerSource:
                 "(`sampler.load_state_dict`, `sampler.load_importance_state`) if there is one"
             )
         if said["earlier"] is not None:
-            used, packages = "uses nothing of it", self._scheme.packages
+            used, packages = "uses nothing of it", self._scheme.settings.packages
             if packages not in ("", "off"):
                 used = (
                     "uses nothing that it had learned; its packages, which hold samples as they are, are "

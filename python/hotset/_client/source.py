@@ -41,22 +41,30 @@ class Catalog:
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """How a job is planned and kept."""
+class JobSettings:
+    """How a job is trained and cached: the settings of the protocol's message, by the same names."""
 
-    strategy: str
-    policy: str
-    seed: int
-    prefetch: bool
-    pad: bool
-    settings: dict[str, str] = field(default_factory=dict)
-    """Settings of the strategy."""
+    dataset: str = ""
+    cache: str = ""
+    strategy: str = ""
+    policy: str = ""
+    seed: int = 0
+    prefetch: bool = False
+    pad: bool = False
+    strategy_settings: dict[str, str] = field(default_factory=dict)
     policy_settings: dict[str, str] = field(default_factory=dict)
     epochs: int = 0
     """How many epochs the run has; 0: not known."""
     packages: str = ""
     """Where packages of small samples are written; empty: nowhere, "off": none are used."""
     package_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a job is planned and kept, and what it is opened with besides."""
+
+    settings: JobSettings
     package_options: dict[str, str] = field(default_factory=dict)
     state: bytes | None = None
     """What the job goes on from."""
@@ -64,10 +72,10 @@ class Scheme:
     @property
     def planned(self) -> bool:
         """Whether a sampler plans it."""
-        return bool(self.strategy)
+        return bool(self.settings.strategy)
 
 
-KEPT = Scheme(strategy="", policy="", seed=0, prefetch=False, pad=False)
+KEPT = Scheme(JobSettings())
 """Of a dataset without a sampler, such as one for validation: kept as asked for, by the default policy."""
 
 

@@ -126,7 +126,7 @@ class Sampler(DistributedSampler[int]):
             package_size=package_size,
             package_options=self._source.options if package_options is None else package_options,
         )
-        self._strategy = _core.Strategy(strategy, list(scheme.settings.items()), epochs)
+        self._strategy = _core.Strategy(strategy, list(scheme.settings.strategy_settings.items()), epochs)
         irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._feedback = Feedback(self._target, self._strategy, irreducible)
         self._given = rank, num_replicas, resume
@@ -142,11 +142,11 @@ class Sampler(DistributedSampler[int]):
                 f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
                 'itself, and takes "auto" alone'
             )
-        settings = dict(scheme.settings)
+        settings = dict(scheme.settings.strategy_settings)
         settings.pop("epoch_length", None)
         if self.epoch_length is not None:
             settings["epoch_length"] = str(self.epoch_length)
-        self._scheme = replace(scheme, settings=settings)
+        self._scheme = replace(scheme, settings=replace(scheme.settings, strategy_settings=settings))
         self._source.attach(self._scheme, *self._given)
 
     def set_epoch_length(self, length: int | str | None) -> None:

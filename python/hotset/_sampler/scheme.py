@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import _core
 from .._client.listing import absolute, storage_texts, texts
-from .._client.source import Scheme
+from .._client.source import JobSettings, Scheme
 from ..errors import InvalidError
 from .losses import quoted
 
@@ -41,19 +41,19 @@ def scheme_of(
             "`epoch_length` in `settings`: it is an argument of its own, "
             f"`Sampler(..., epoch_length={settings['epoch_length']!r})`"
         )
-    return Scheme(
-        strategy,
-        policy or "",
-        seed,
-        prefetch,
-        pad,
-        settings=texts("settings", settings),
+    asked = JobSettings(
+        strategy=strategy,
+        policy=policy or "",
+        seed=seed,
+        prefetch=prefetch,
+        pad=pad,
+        strategy_settings=texts("settings", settings),
         policy_settings=texts("policy_settings", policy_settings),
         epochs=_epochs(epochs),
         packages=_place(packages),
         package_bytes=_bytes(package_size),
-        package_options=storage_texts(package_options),
     )
+    return Scheme(asked, package_options=storage_texts(package_options))
 
 
 def _check_name(what: str, name: str, known: Sequence[str]) -> None:

@@ -94,27 +94,12 @@ impl Job {
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.
     pub(crate) fn same_as(&self, other: &JobRequest) -> Result<()> {
-        let own = &self.request;
-        let differs = [
-            ("dataset", own.dataset != other.dataset),
-            ("cache", own.cache != other.cache),
-            ("strategy", own.strategy != other.strategy),
-            ("policy", own.policy != other.policy),
-            ("seed", own.seed != other.seed),
-            ("prefetch", own.prefetch != other.prefetch),
-            ("pad", own.pad != other.pad),
-            ("settings", own.strategy_settings != other.strategy_settings),
-            ("policy_settings", own.policy_settings != other.policy_settings),
-            ("epochs", own.epochs != other.epochs),
-            ("packages", own.packages != other.packages),
-            ("package_bytes", own.package_bytes != other.package_bytes),
-        ];
-        match differs.iter().find(|(_, differs)| *differs) {
+        match self.request.difference(other) {
             None => Ok(()),
-            Some((name, _)) => Err(hotset_core::Error::invalid(format!(
-                "job `{}` is already open with another `{name}`: use the same settings in every process, or \
+            Some(setting) => Err(hotset_core::Error::invalid(format!(
+                "job `{}` is already open with another `{setting}`: use the same settings in every process, or \
                  give this run a `job` name of its own",
-                own.job
+                self.request.job
             ))),
         }
     }

@@ -10,20 +10,21 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use hotset_core::bits::Bits;
-use hotset_core::bytes::Amount;
 use hotset_core::counters::Counters;
 use hotset_core::packages::Draft;
 use hotset_core::run::{Making, Saved};
 use hotset_core::{Error, Result, tally};
-use hotset_engine::{Cut, JobRequest, ScheduleSnapshot, Snapshot};
+use hotset_engine::{Cut, ScheduleSnapshot, Snapshot};
 use hotset_store::regular;
 use hotset_wire::state::{
     CountedState, CutState, JobState, LastPlan, PackagesState, PackingState, RankState, ScheduleState,
 };
 use prost::Message;
 
+use crate::settings;
+
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x09";
+const MARK: &[u8; 8] = b"hotset\0\x0a";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -38,7 +39,7 @@ pub(super) struct Of<'a> {
 
 /// Writes a job's state, replacing an older one.
 pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()> {
-    let bytes = bytes(snapshot, of);
+    let bytes = bytes(snapshot, of)?;
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
         let mut file = regular::create(&temporary)?;
@@ -52,9 +53,9 @@ pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()>
 }
 
 /// A job's state as a file holds it.
-pub(super) fn bytes(snapshot: &Snapshot, of: &Of<'_>) -> Vec<u8> {
-    let body = encode(snapshot, of).encode_to_vec();
-    [MARK.as_slice(), blake3::hash(&body).as_bytes(), &body].concat()
+pub(super) fn bytes(snapshot: &Snapshot, of: &Of<'_>) -> Result<Vec<u8>> {
+    let body = encode(snapshot, of)?.encode_to_vec();
+    Ok([MARK.as_slice(), blake3::hash(&body).as_bytes(), &body].concat())
 }
 
 /// The state that such bytes hold, wherever they come from.
@@ -84,8 +85,7 @@ fn checked(bytes: &[u8]) -> Option<&[u8]> {
     (blake3::hash(body).as_bytes() == hash).then_some(body)
 }
 
-fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
-    let request = &snapshot.request;
+fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
     let schedule = |saved: &ScheduleSnapshot| ScheduleState {
         plan: saved.plan.clone(),
         package: saved.package,
@@ -94,25 +94,12 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
         told: saved.told,
     };
     let planner = &snapshot.planner;
-    JobState {
+    Ok(JobState {
         job: of.job.to_owned(),
         run: of.run.to_owned(),
-        dataset: request.dataset.clone(),
-        cache: request.cache.to_string(),
-        cache_bytes: if let Amount::Bytes(bytes) = request.cache { Some(bytes) } else { None },
-        cache_share: if let Amount::Share(share) = request.cache { share } else { 0.0 },
-        strategy: request.strategy.clone().unwrap_or_default(),
-        policy: request.policy.clone().unwrap_or_default(),
-        seed: request.seed,
-        prefetch: request.prefetch,
-        pad: request.pad,
-        samples: snapshot.samples,
+        settings: Some(settings::message(&snapshot.request)?),
         lasting: of.lasting,
-        strategy_settings: request.strategy_settings.clone(),
-        policy_settings: request.policy_settings.clone(),
-        epochs: request.epochs.unwrap_or_default(),
-        packages: request.packages.clone().unwrap_or_default(),
-        package_bytes: request.package_bytes,
+        samples: snapshot.samples,
         policy_state: snapshot.policy.clone(),
         table: planner.table.clone(),
         strategy_state: planner.strategy.clone(),
@@ -152,7 +139,7 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> JobState {
         past: named(&snapshot.counted.past),
         seen: snapshot.counted.seen.to_bytes(),
         last: planner.last.clone().map(|(epoch, world, left_out)| LastPlan { epoch, world, left_out }),
-    }
+    })
 }
 
 fn named(counters: &Counters) -> BTreeMap<String, u64> {
@@ -165,22 +152,7 @@ fn of_named(named: &BTreeMap<String, u64>) -> Counters {
 
 /// The snapshot that a state holds.
 pub(super) fn decode(state: JobState) -> Result<Snapshot> {
-    let some = |text: String| (!text.is_empty()).then_some(text);
-    let request = JobRequest {
-        job: state.job,
-        dataset: state.dataset,
-        cache: state.cache_bytes.map_or(Amount::Share(state.cache_share), Amount::Bytes),
-        strategy: some(state.strategy),
-        policy: some(state.policy),
-        seed: state.seed,
-        prefetch: state.prefetch,
-        pad: state.pad,
-        strategy_settings: state.strategy_settings,
-        policy_settings: state.policy_settings,
-        epochs: (state.epochs > 0).then_some(state.epochs),
-        packages: some(state.packages),
-        package_bytes: state.package_bytes,
-    };
+    let request = settings::request(state.job, &state.settings.unwrap_or_default())?;
     let schedule = |saved: ScheduleState| ScheduleSnapshot {
         plan: saved.plan,
         package: saved.package,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use hotset_engine::JobRequest;
+
 use super::*;
 
 pub(crate) fn snapshot() -> Snapshot {

@@ -263,7 +263,7 @@ impl States {
             .snapshot(job)?
             .ok_or_else(|| Error::invalid(format!("job `{job}` has no strategy, and so no importance")))?;
         let (run, lasting) = members.map_or(("", false), |members| (members.run.as_str(), members.lasting));
-        Ok(file::bytes(&snapshot, &Of { job: kept(job), run, lasting }))
+        file::bytes(&snapshot, &Of { job: kept(job), run, lasting })
     }
 
     /// The run of a job, and the place where it goes on if it was resumed.

@@ -1,6 +1,6 @@
 //! What becomes of state files.
 
-use hotset_wire::proto::{Launch, OpenJob};
+use hotset_wire::proto::{JobSettings, Launch, OpenJob};
 
 use super::*;
 
@@ -71,9 +71,12 @@ impl Bench {
     fn asked(&self, job: &str) -> OpenJob {
         OpenJob {
             job: job.into(),
-            dataset: self.dataset.clone(),
-            cache: "100%".into(),
-            strategy: "iis".into(),
+            settings: Some(JobSettings {
+                dataset: self.dataset.clone(),
+                cache: "100%".into(),
+                strategy: "iis".into(),
+                ..JobSettings::default()
+            }),
             lasting: true,
             ..Default::default()
         }
