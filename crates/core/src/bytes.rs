@@ -44,6 +44,13 @@ pub enum Amount {
     Share(f64),
 }
 
+impl Default for Amount {
+    /// Nothing at all.
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
 impl Amount {
     /// The bytes of this amount, if it is a share then of `whole`. Bytes may be more than the whole.
     pub fn of(self, whole: u64) -> u64 {

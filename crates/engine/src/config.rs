@@ -32,7 +32,7 @@ pub struct Config {
 macro_rules! job_settings {
     ($($(#[$attribute:meta])* $setting:ident $(as $shown:literal)?: $type:ty,)*) => {
         /// What a job asks for when it is opened: its name and its settings.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct JobRequest {
             /// Names the job on this server. Opening a job that exists joins it.

@@ -65,11 +65,7 @@ fn no_packages(
     if !policy.takes_packages() {
         format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
     } else if bytes == 0 {
-        format!(
-            "an eighth of the cache of {} is less than 64 KiB, too little to be worth a request: raise `cache`, or \
-             set `package_size`",
-            human(capacity)
-        )
+        packages::too_small(capacity)
     } else if capacity / 8 < bytes {
         format!(
             "two packages of {} are more than a quarter of the cache of {}: raise `cache`, or lower `package_size`",
@@ -199,7 +195,6 @@ impl Ready {
         let run = run::JobRun::new(policy, Arc::clone(catalog) as Arc<dyn Sizes>);
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
-            snapshot.fits(request, catalog.len())?;
             snapshot.put_into(&mut job, planner, catalog, &found)?;
         }
         let making = planner.as_ref().map(|planner| planner.making().iter());

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hotset_core::importance::Table;
 use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, Saved};
 use hotset_core::sampling::Plan;
@@ -171,20 +170,21 @@ fn lasting(settings: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
     all.filter(|(name, _)| *name != "epoch_length").collect()
 }
 
+/// What does not fit is the state's fault, which the kind says.
 fn misfit() -> Error {
-    Error::invalid("the state does not fit the dataset")
+    Error::changed("the state does not fit the dataset")
 }
 
 impl Snapshot {
-    /// Whether it fits the job that is being opened, as far as can be told without putting it in.
-    pub fn fits(&self, request: &JobRequest, samples: usize) -> Result<()> {
+    /// Whether it is of the job that is being opened; what else does not fit is found when it is put in.
+    fn check(&self, request: &JobRequest, samples: usize) -> Result<()> {
         if self.request != *request {
-            return Err(Error::invalid("the state was written with other settings"));
+            return Err(Error::changed("the state was written with other settings"));
         }
         if self.samples != samples as u64 || self.cuts.values().any(|cut| cut.world == 0) {
             return Err(misfit());
         }
-        self.schedules(samples).map(|_| ())
+        Ok(())
     }
 
     /// Makes it a state of the job that is asked for, if that trains the same: the same dataset, strategy, settings
@@ -227,7 +227,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Puts it into a job that was just made, and its planner, which knows the packages that were `found` complete.
+    /// Puts it into a job that was just made, and its planner, which knows the packages that were `found` complete. An
+    /// error of the kind `Changed` says that it does not fit the job.
     pub(crate) fn put_into(
         &self,
         job: &mut Job,
@@ -236,13 +237,13 @@ impl Snapshot {
         found: &[(u32, Vec<Id>)],
     ) -> Result<()> {
         let samples = catalog.len();
-        // What does not fit here is the state's fault, which its kind says.
+        self.check(&job.request, samples)?;
         let foreign = |error: Error| Error::changed(error.message);
         planner.restore(&self.planner, found).map_err(foreign)?;
         let making = self.planner.packing.iter().map(|(&number, making)| (number, &making.draft.ids[..]));
         let mut known: BTreeMap<u32, &[Id]> = making.collect();
         known.extend(found.iter().map(|(number, ids)| (*number, &ids[..])));
-        let mut schedules = self.schedules(samples)?;
+        let mut schedules = self.schedules(samples, &planner.table().snapshot())?;
         for (saved, schedule) in self.schedules.iter().zip(schedules.values_mut()) {
             let packages = planner.packages().map(|all| saved.packages_of(all, catalog, &known));
             schedule.set_packages(packages.zip(saved.package));
@@ -269,12 +270,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The plans under way, as far as they were decided.
-    fn schedules(&self, samples: usize) -> Result<BTreeMap<u64, Schedule>> {
-        let table = Table::restore(samples, &self.planner.table).ok_or_else(misfit)?;
-        let known = table.snapshot();
+    /// The plans under way, as far as they were decided; `known` is what was reported.
+    fn schedules(&self, samples: usize, known: &[f32]) -> Result<BTreeMap<u64, Schedule>> {
         let restored = self.schedules.iter().map(|saved| {
-            let plan = Plan::restore(samples, &saved.plan, &known).ok_or_else(misfit)?;
+            let plan = Plan::restore(samples, &saved.plan, known).ok_or_else(misfit)?;
             if saved.states.len() > plan.len() {
                 return Err(misfit());
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Reader, config, dataset, engine, request, sharded};
 use hotset_core::counters::PlanCounters;
-use hotset_core::{Id, Index, Rng, policy, sampling};
+use hotset_core::{Id, Index, Kind, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Snapshot, Trained};
 use hotset_store::Opened;
 use proptest::prelude::*;
@@ -323,13 +323,14 @@ fn a_snapshot_that_does_not_fit_is_refused_and_nothing_is_opened() {
         let main = Reader::new(&engine, &opened);
         let mut snapshot = snapshot.clone();
         spoil(&mut snapshot);
-        assert!(engine.restore_job(main.session, asked("25%"), None, &snapshot).is_err());
+        let error = engine.restore_job(main.session, asked("25%"), None, &snapshot).unwrap_err();
+        assert_eq!(error.kind, Kind::Changed, "it is the state that does not fit: {error}");
         assert!(!engine.has_job("job"));
     }
     let engine = engine();
     let main = Reader::new(&engine, &opened);
     let error = engine.restore_job(main.session, asked("30%"), None, &snapshot).unwrap_err();
-    assert!(error.message.contains("other settings"), "{error}");
+    assert!(error.kind == Kind::Changed && error.message.contains("other settings"), "{error}");
 }
 
 #[test]

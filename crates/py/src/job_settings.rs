@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::arguments::{Whole, shown};
 use crate::errors::invalid;
 
-/// See the module's head.
+/// The message, taken from an object with the same settings as attributes.
 #[derive(Debug)]
 pub(crate) struct JobSettings(pub(crate) proto::JobSettings);
 

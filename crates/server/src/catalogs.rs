@@ -1,30 +1,66 @@
-//! Opened datasets: listed once, joined by whoever expects them.
+//! Opened datasets: listed once, and joined by name.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, SessionId};
 use hotset_store::{Opened, Request, forget, open, open_again};
 use hotset_wire::proto::{DatasetOpened, OpenDataset};
 
-/// A turn at listing a place, with what came of the one before.
-type Turn = Arc<Mutex<Option<(Request, Opened)>>>;
+use crate::lock::Lock;
+
+/// A place that is being listed, by one client at a time, and what came of the last listing.
+#[derive(Default)]
+struct Listing {
+    taken: bool,
+    last: Option<(Request, Opened)>,
+}
+
+/// A client's turn at listing a place, until it is dropped. No lock is held meanwhile.
+struct Turn(Arc<Lock<Listing>>);
+
+impl Turn {
+    /// Takes a turn, when no other client has it.
+    fn take(listing: Arc<Lock<Listing>>) -> Self {
+        let mut own = listing.lock();
+        while own.taken {
+            own = own.wait();
+        }
+        own.taken = true;
+        drop(own);
+        Self(listing)
+    }
+
+    /// What the client before has listed for the same request.
+    fn last(&self, request: &Request) -> Option<Opened> {
+        let listing = self.0.lock();
+        listing.last.as_ref().filter(|(same, _)| same == request).map(|(_, opened)| opened.clone())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut listing = self.0.lock();
+        listing.taken = false;
+        listing.signal();
+    }
+}
 
 /// What the server remembers of its datasets beside the engine.
 pub(crate) struct Catalogs {
     listings: Option<PathBuf>,
-    /// One lock for each place being listed, so that six workers list it once. Whoever waited for its turn takes what was
-    /// listed meanwhile, without looking at every file again.
-    turns: Mutex<HashMap<String, Turn>>,
+    /// The places being listed, so that six workers list one once. A worker that waited for its turn takes what was listed
+    /// meanwhile, without looking at every file again.
+    turns: Lock<HashMap<String, Arc<Lock<Listing>>>>,
     /// How each dataset was asked for, to forget its listing when it turns out to be old.
-    requests: Mutex<HashMap<String, Request>>,
+    requests: Lock<HashMap<String, Request>>,
 }
 
 impl Catalogs {
     pub(crate) fn new(listings: Option<PathBuf>) -> Self {
-        Self { listings, turns: Mutex::default(), requests: Mutex::default() }
+        Self { listings, turns: Lock::default(), requests: Lock::default() }
     }
 
     /// Opens a dataset for a session; `progress` is told how many samples were listed. Its error ends the listing, unless
@@ -47,27 +83,26 @@ impl Catalogs {
             root: asked.root,
             storage_options: asked.storage_options.into_iter().collect(),
         };
-        let own = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(turns.entry(request.place.clone()).or_default())
-        };
-        let mut turn = own.lock().unwrap_or_else(PoisonError::into_inner);
+        let listing = Arc::clone(self.turns.lock().entry(request.place.clone()).or_default());
+        let turn = Turn::take(listing);
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }
         // A job that goes on after a restart has read from the store before.
         let open = if asked.expect.is_empty() { open } else { open_again };
-        let mut opened = match turn.as_ref().filter(|(same, _)| *same == request) {
-            Some((_, opened)) => Opened { cached: true, ..opened.clone() },
+        let mut opened = match turn.last(&request) {
+            Some(opened) => Opened { cached: true, ..opened },
             None => {
                 let mut tell = |done: u64| {
                     let told = progress(done);
-                    if self.is_awaited(&request.place, &own) { Ok(()) } else { told }
+                    if self.is_awaited(&request.place, &turn) { Ok(()) } else { told }
                 };
                 let opened = open(&request, self.listings.as_deref(), &mut tell);
-                // Whoever comes from now on looks for itself.
-                self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.place);
-                turn.insert((request.clone(), opened?)).1.clone()
+                // A client that comes from now on lists for itself.
+                self.turns.lock().remove(&request.place);
+                let opened = opened?;
+                turn.0.lock().last = Some((request.clone(), opened.clone()));
+                opened
             }
         };
         if !asked.select.is_empty() {
@@ -86,7 +121,7 @@ impl Catalogs {
             cached = opened.cached,
             "dataset opened"
         );
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         requests.retain(|dataset, _| engine.catalog(dataset).is_ok());
         requests.insert(dataset.clone(), request);
         Ok(describe(dataset, &opened.catalog, opened.cached))
@@ -94,9 +129,9 @@ impl Catalogs {
 
     /// Whether others wait for the turn that one has at a place.
     fn is_awaited(&self, place: &str, turn: &Turn) -> bool {
-        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = turns.get(place).is_some_and(|kept| Arc::ptr_eq(kept, turn));
-        Arc::strong_count(turn) > 1 + usize::from(kept)
+        let turns = self.turns.lock();
+        let kept = turns.get(place).is_some_and(|kept| Arc::ptr_eq(kept, &turn.0));
+        Arc::strong_count(&turn.0) > 1 + usize::from(kept)
     }
 
     /// Joins a dataset that is open here.
@@ -110,8 +145,8 @@ impl Catalogs {
 
     /// Forgets the kept listing of a dataset whose data has changed, so that opening it again lists it anew.
     pub(crate) fn outdated(&self, dataset: &str) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(listings), Some(request)) = (&self.listings, requests.get(dataset)) {
+        let request = self.requests.lock().get(dataset).cloned();
+        if let (Some(listings), Some(request)) = (&self.listings, &request) {
             forget(listings, request);
         }
     }

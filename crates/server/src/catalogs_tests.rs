@@ -64,7 +64,7 @@ fn a_listing_whose_client_has_gone_ends_and_the_next_one_lists() {
 fn a_listing_that_another_client_waits_for_goes_on() {
     let bench = &Bench::new();
     let is_awaited = || {
-        let turn = bench.catalogs.turns.lock().unwrap().get(&bench.place()).map(Arc::clone);
+        let turn = bench.catalogs.turns.lock().get(&bench.place()).map(Arc::clone);
         // This one, too, is a hold on it.
         turn.is_some_and(|turn| Arc::strong_count(&turn) > 3)
     };

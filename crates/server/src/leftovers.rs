@@ -1,20 +1,19 @@
 //! Packages of jobs whose names mean nothing beyond their training process.
 //!
 //! Such a job removes its packages when it ends. A server that is killed cannot, so it notes beforehand where they
-//! lie, without the credentials that reach them. Whoever opens packages at the same place next has credentials for it,
-//! and removes what is left there of servers and trainers that no longer run.
+//! lie, without the credentials that reach them. The next process that opens packages at the same place has credentials
+//! for it, and removes what is left there of servers and trainers that no longer run.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use hotset_store::package::{Dataset, Shelf};
 
+use crate::state::KEPT;
+
 /// What notes end with.
 const EXTENSION: &str = "packages";
-/// How long a note is kept of a place that is never opened again.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A process, by its number and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +53,13 @@ impl Note {
         format!("{server}\n{trainer}\n{}\n{}\n{}\n", self.job, self.dataset, self.place)
     }
 
-    /// Whether nobody will remove the packages, nor use them.
+    /// Whether the packages will be neither removed nor used.
     fn is_left(&self) -> bool {
         !self.server.runs() && !self.trainer.runs()
     }
 }
 
-/// What servers before this one left behind.
+/// The notes of packages that must not outlive their jobs.
 pub(crate) struct Leftovers {
     directory: PathBuf,
     own: Process,

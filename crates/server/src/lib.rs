@@ -1,23 +1,32 @@
-//! One server process per host: the socket, sessions, catalogs, and the watch over its trainers.
+//! One server process per host: the socket, the service behind it, and the watch over its trainers.
 //!
-//! [`Server::bind`] takes the socket, [`Server::run`] accepts until it is told to stop or, for a private
-//! server, until the last training process it watches is gone. Each connection is a thread of its own that
-//! speaks the protocol and calls the engine; nothing else happens here.
+//! [`Server::bind`] takes the socket, [`Server::run`] accepts until it is told to stop or, for a private server, until
+//! the last training process it watches is gone. Each connection is a thread of its own (`session`) that asks the
+//! `service`, which knows no socket: it opens jobs (`opening`), knows who is in them (`runs`), writes down what a
+//! restart needs (`state`) and calls the engine for the rest.
 
 mod answer;
 mod catalogs;
 mod leftovers;
+mod lock;
 mod metrics;
 mod opening;
 mod options;
+mod packaging;
 pub mod record;
+mod runs;
 mod scrape;
 mod server;
+mod service;
 mod session;
 mod settings;
 mod socket;
 pub mod state;
 mod watch;
+mod write_queue;
+
+/// This version of Hotset.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub use options::Options;
 pub use server::Server;

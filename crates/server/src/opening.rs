@@ -1,35 +1,29 @@
-//! A job as a client asks for it.
+//! Opening a job: joining it as it is, or beginning a run.
+//!
+//! A process that was in a run before, and finds its server restarted, goes on with it. A process that is new to the
+//! job starts afresh, unless it asks to go on: with a checkpoint it has put, with the run that its checkpoint names, or
+//! with the newest of the job. What that begins from is found first ([`Start`]), in state files that are read once; then
+//! the engine opens the job there. A state that is damaged or foreign is set aside and said.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use hotset_core::bytes::human;
-use hotset_core::packages::size;
-use hotset_core::{Error, Result};
-use hotset_engine::{Engine, JobRequest, OFF, Packaging, Place};
-use hotset_store::package::{self, Dataset, Shelf};
+use hotset_core::{Error, Kind, Result};
+use hotset_engine::{Engine, JobGrant, JobRequest, Snapshot, Trained};
 use hotset_wire::proto;
 
 use crate::leftovers::Leftovers;
+use crate::packaging;
+use crate::runs::{Claim, Members, Peer, Run, Runs, base_name, check_run, unique};
 use crate::settings;
+use crate::state::{self, Found, Journal, Loaded, Place, RunFiles, StateDirectory};
 
-/// The highest number that is taken for one that was counted up to: everything below it takes memory.
-const MOST_PACKAGES: u32 = 1 << 24;
-
-/// Digits of a run's name.
-const RUN: usize = 16;
-
-/// See the module's head.
-pub(crate) struct Opening {
+/// A job as a client asks for it.
+pub(crate) struct JobOpening {
     pub(crate) request: JobRequest,
     /// Whether its name means something beyond its training process.
     pub(crate) lasting: bool,
     /// How to reach the place of its packages. May hold credentials: never written down.
     pub(crate) package_options: BTreeMap<String, String>,
-    /// Where packages are noted that must not outlive their job.
-    pub(crate) leftovers: Option<Arc<Leftovers>>,
-    /// The process that asks for it.
-    pub(crate) process: u32,
     /// The run that the client is in; `None` where it is new to the job.
     pub(crate) run: Option<String>,
     pub(crate) launch: proto::Launch,
@@ -37,126 +31,241 @@ pub(crate) struct Opening {
     pub(crate) resume: Option<proto::Resume>,
 }
 
-impl Opening {
-    /// Where its packages come from; `None` where it can have none.
-    pub(crate) fn packaging(&self, engine: &Engine) -> Result<Option<Place>> {
-        if self.request.strategy.is_none() {
-            return Ok(None);
-        }
-        match self.request.packages.as_deref() {
-            None => self.runs(engine),
-            Some(OFF) => Ok(None),
-            Some(place) => self.shelf(engine, place).map(Some),
-        }
-    }
-
-    /// The runs in the dataset's own objects, where those hold many samples each.
-    fn runs(&self, engine: &Engine) -> Result<Option<Place>> {
-        let catalog = engine.catalog(&self.request.dataset)?;
-        let cache = self.request.cache.of(catalog.bytes()).min(catalog.bytes());
-        let Some(least) = size(self.request.package_bytes, cache) else {
-            // Where samples lie alone there would be none anyway, and nobody asked for them.
-            return Ok(catalog.run_packages(1).map(|_| {
-                Place::Unusable(format!(
-                    "an eighth of the cache of {} is less than 64 KiB, too little to be worth a request: raise `cache`, \
-                     or set `package_size`",
-                    human(cache)
-                ))
-            }));
-        };
-        let runs = catalog.run_packages(least);
-        Ok(runs.map(|runs| {
-            if runs.largest() > 0 {
-                return Place::Runs(Arc::new(runs));
-            }
-            Place::Unusable(format!(
-                "no {} of samples below 64 KiB lie side by side in one object, so each sample is read alone",
-                human(least)
-            ))
-        }))
-    }
-
-    /// Whose packages they are: a run that goes on from an earlier place finds those it had. Packages of a job whose name
-    /// was made up are removed with it.
-    fn shelf_name(&self) -> &str {
-        if self.lasting { kept(&self.request.job) } else { &self.request.job }
-    }
-
-    /// The shelf at `place`, with what lies there; what an earlier server left unfinished is removed.
-    fn shelf(&self, engine: &Engine, place: &str) -> Result<Place> {
-        let dataset =
-            Dataset { place: &engine.place(&self.request.dataset)?, identity: &self.request.dataset };
-        if package::inside(dataset.place, place) {
-            return Err(Error::invalid(format!(
-                "packages at `{place}` would be listed with the dataset `{}`: give `packages=` a directory or prefix \
-                 outside of it, beside it for example",
-                dataset.place
-            )));
-        }
-        let opened =
-            Shelf::open(place, &self.package_options, dataset, self.shelf_name()).and_then(|shelf| {
-                shelf.sweep()?;
-                let scan = shelf.scan(&mut |_| {})?;
-                let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
-                let next = scan.next().filter(|next| *next <= MOST_PACKAGES).ok_or_else(|| {
-                    Error::invalid(format!(
-                        "a package at `{place}` has a number above {MOST_PACKAGES}: remove it, or choose another place"
-                    ))
-                })?;
-                if let Some(leftovers) = &self.leftovers {
-                    let owner = kept(&self.request.job);
-                    leftovers.sweep(shelf.place(), &self.package_options, owner);
-                    if !self.lasting {
-                        leftovers.note(owner, self.process, &self.request.dataset, shelf.place());
-                    }
-                }
-                Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: self.lasting })
-            });
-        Ok(opened.map_or_else(|error| Place::Unusable(error.message), Place::Shelf))
-    }
-
-    /// With packages noted, and those swept that other servers left.
-    pub(crate) fn sweeping(self, leftovers: Option<Arc<Leftovers>>, process: u32) -> Self {
-        Self { leftovers, process, ..self }
-    }
-
+impl JobOpening {
     pub(crate) fn new(asked: proto::OpenJob) -> Result<Self> {
-        let some = |text: String| (!text.is_empty()).then_some(text);
-        let request = settings::request(asked.job, &asked.settings.unwrap_or_default())?;
         let named = [Some(&asked.run), asked.resume.as_ref().map(|resume| &resume.run)];
         named.into_iter().flatten().try_for_each(|run| check_run(run))?;
         Ok(Self {
-            request,
+            request: settings::request(asked.job, &asked.settings.unwrap_or_default())?,
             lasting: asked.lasting,
             package_options: asked.package_options,
-            run: some(asked.run),
+            run: (!asked.run.is_empty()).then_some(asked.run),
             launch: asked.launch.unwrap_or_default(),
             resume: asked.resume,
-            leftovers: None,
-            process: 0,
         })
     }
-}
 
-/// What a job's state and packages are kept under: a job that goes on from an earlier place is a job of its own in the
-/// engine, `NAME/load-2`, so that ranks and readers that have not gone back yet do not meet it.
-pub(crate) fn kept(job: &str) -> &str {
-    match job.rsplit_once("/load-") {
-        Some((name, number)) if !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()) => name,
-        _ => job,
+    /// What its state is kept under.
+    fn name(&self) -> &str {
+        base_name(&self.request.job)
+    }
+
+    /// The place it is resumed at. Who was in the run goes on where the run was.
+    fn resumed_at(&self) -> Option<&proto::Resume> {
+        self.resume.as_ref().filter(|_| self.run.is_none())
+    }
+
+    fn members(&self, run: String, journal: Option<Journal>) -> Members {
+        Members::new(run, self.lasting, journal, self.launch.clone())
     }
 }
 
-/// Refuses what cannot be the name of a run, which is part of the names of files.
-pub(crate) fn check_run(run: &str) -> Result<()> {
-    if run.is_empty() || run.len() == RUN && run.bytes().all(|c| c.is_ascii_hexdigit()) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("the state is damaged: its run `{run}` is not {RUN} hexadecimal digits")))
+/// What jobs are opened with.
+pub(crate) struct Opener<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) runs: &'a Runs,
+    pub(crate) states: &'a StateDirectory,
+    pub(crate) leftovers: Option<&'a Leftovers>,
 }
 
-/// A name that no other run has.
-pub(crate) fn new_run() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+/// What a run begins from.
+enum Start {
+    /// A checkpoint, perhaps of another server, under another name, with another cache.
+    Checkpoint {
+        run: String,
+        snapshot: Snapshot,
+    },
+    /// The files of a run.
+    Files {
+        run: String,
+        files: RunFiles,
+        loaded: Loaded,
+    },
+    Nothing,
+}
+
+impl Opener<'_> {
+    /// Opens a job for a process, or lets the process join it; `checkpoint` is a state to go on from. The run it is
+    /// in, which only a job with a strategy has.
+    pub(crate) fn open(
+        &self,
+        peer: Peer,
+        opening: &JobOpening,
+        checkpoint: Option<&[u8]>,
+    ) -> Result<(JobGrant, Option<Run>)> {
+        if opening.request.strategy.is_none() {
+            return Ok((self.open_afresh(peer, opening)?, None));
+        }
+        let job = &opening.request.job;
+        let claim = self.runs.claim(opening.name());
+        let takes_over = checkpoint.is_some() || opening.resume.is_some();
+        let grant = if claim.admits(self.engine, peer, opening, takes_over)? {
+            self.engine.open_job(peer.session, opening.request.clone(), None)?
+        } else {
+            // Looked up first: a state that has to be set aside was one.
+            let before = self.states.runs(opening.name());
+            let start = self.find(opening, checkpoint, &before)?;
+            let (grant, mut members) = self.begin(&claim, peer, opening, start)?;
+            if members.place.is_none() && opening.run.is_none() {
+                members.earlier = before.first().map(|found| found.epoch);
+            }
+            claim.insert(job, members);
+            grant
+        };
+        Ok((grant, Some(claim.join(job, peer, &opening.launch)?)))
+    }
+
+    /// What the run begins from; `before` are the runs of its name that have files, the newest first.
+    fn find(&self, opening: &JobOpening, checkpoint: Option<&[u8]>, before: &[Found]) -> Result<Start> {
+        if let Some(checkpoint) = checkpoint {
+            let (run, mut snapshot) = state::import(checkpoint)?;
+            let run = if run.is_empty() { unique() } else { run };
+            check_run(&run)?;
+            snapshot.adapt_to(&opening.request)?;
+            return Ok(Start::Checkpoint { run, snapshot });
+        }
+        let resume = opening.resumed_at();
+        let named =
+            |found: &&Found| resume.is_some_and(|resume| resume.run.is_empty() || resume.run == found.run);
+        let run = opening.run.clone().or_else(|| before.iter().find(named).map(|found| found.run.clone()));
+        let files = run.and_then(|run| Some((self.states.files(opening.name(), &run)?, run)));
+        let Some((mut files, run)) = files else { return Ok(Start::Nothing) };
+        match files.load(resume.and_then(|resume| resume.epoch)) {
+            Ok(Some(mut loaded)) => {
+                loaded.snapshot.request.job.clone_from(&opening.request.job);
+                if resume.is_some() {
+                    loaded.snapshot.adapt_to(&opening.request)?;
+                }
+                Ok(Start::Files { run, files, loaded })
+            }
+            Ok(None) => Ok(Start::Nothing),
+            Err(error) => {
+                files.set_aside(&error.message);
+                Ok(Start::Nothing)
+            }
+        }
+    }
+
+    /// Opens the job where its run begins.
+    fn begin(
+        &self,
+        claim: &Claim<'_>,
+        peer: Peer,
+        opening: &JobOpening,
+        start: Start,
+    ) -> Result<(JobGrant, Members)> {
+        match start {
+            Start::Checkpoint { run, snapshot } => {
+                let grant = self.restore(peer, opening, &snapshot).map_err(|error| match error.kind {
+                    // Another checkpoint may fit; asking again with this one will not do.
+                    Kind::Changed => Error::invalid(error.message),
+                    _ => error,
+                })?;
+                Ok((grant, self.begin_at_checkpoint(claim, opening, run, &snapshot)))
+            }
+            Start::Files { run, mut files, loaded } => match self.restore(peer, opening, &loaded.snapshot) {
+                Ok(grant) => Ok((grant, self.begin_at_files(claim, opening, run, files, loaded))),
+                Err(error) if error.kind == Kind::Changed => {
+                    files.set_aside(&error.message);
+                    self.begin_afresh(claim, peer, opening)
+                }
+                // Such as memory that cannot be had: no fault of the state's.
+                Err(error) => Err(error),
+            },
+            Start::Nothing => self.begin_afresh(claim, peer, opening),
+        }
+    }
+
+    fn restore(&self, peer: Peer, opening: &JobOpening, snapshot: &Snapshot) -> Result<JobGrant> {
+        let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
+        self.engine.restore_job(peer.session, opening.request.clone(), place, snapshot)
+    }
+
+    fn open_afresh(&self, peer: Peer, opening: &JobOpening) -> Result<JobGrant> {
+        let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
+        self.engine.open_job(peer.session, opening.request.clone(), place)
+    }
+
+    /// The run of a checkpoint that the engine has taken: its files begin with the checkpoint.
+    fn begin_at_checkpoint(
+        &self,
+        claim: &Claim<'_>,
+        opening: &JobOpening,
+        run: String,
+        snapshot: &Snapshot,
+    ) -> Members {
+        claim.retire(&run);
+        let epoch = snapshot.begun.values().max().copied().unwrap_or(0);
+        // The epoch may be begun anew, from another place, so its beginning is not yet written down.
+        let journal = self.states.files(opening.name(), &run).map(|mut files| {
+            files.drop_all();
+            files.write(snapshot, opening.lasting, epoch);
+            Journal::new(files)
+        });
+        let mut members = opening.members(run, journal);
+        (members.place, members.resumed) = (Some((epoch, u64::MAX)), Some(epoch));
+        members
+    }
+
+    /// The run of state files that the engine has taken: it is told what was reported since.
+    fn begin_at_files(
+        &self,
+        claim: &Claim<'_>,
+        opening: &JobOpening,
+        run: String,
+        mut files: RunFiles,
+        loaded: Loaded,
+    ) -> Members {
+        claim.retire(&run);
+        let (job, epoch) = (&opening.request.job, loaded.epoch);
+        let place: Option<Place> = opening.resumed_at().map(|resume| match resume.epoch {
+            Some(epoch) => (epoch, resume.position),
+            // An epoch that was trained to its end is not trained again.
+            None => (epoch + u64::from(loaded.is_whole()), 0),
+        });
+        let reports = files.go_on(loaded, place);
+        // Those without ids only say how far the run was.
+        for report in reports.iter().filter(|report| !report.ids.is_empty()) {
+            if let Err(error) = self.engine.report(job, trained(report)) {
+                tracing::warn!(%error, "a report in the log does not fit its job");
+            }
+        }
+        tracing::info!(job, run, epoch, ?place, "job restored");
+        let mut members = opening.members(run, Some(Journal::resumed(files, epoch, !reports.is_empty())));
+        (members.place, members.resumed) = (place, place.map(|(epoch, _)| epoch));
+        members
+    }
+
+    /// A run of which nothing is known here, though it may have been trained elsewhere.
+    fn begin_afresh(
+        &self,
+        claim: &Claim<'_>,
+        peer: Peer,
+        opening: &JobOpening,
+    ) -> Result<(JobGrant, Members)> {
+        let grant = self.open_afresh(peer, opening)?;
+        let named = opening.resume.as_ref().filter(|resume| !resume.run.is_empty());
+        let run = opening.run.clone().or_else(|| named.map(|resume| resume.run.clone()));
+        let run = run.unwrap_or_else(unique);
+        let mut files = self.states.files(opening.name(), &run);
+        if named.is_some() {
+            claim.retire(&run);
+            // What is there is later.
+            files.iter_mut().for_each(RunFiles::drop_all);
+        }
+        let mut members = opening.members(run, files.map(Journal::new));
+        members.place = named.map(|resume| (resume.epoch.unwrap_or(0), resume.position));
+        Ok((grant, members))
+    }
+}
+
+/// A report in the engine's words.
+pub(crate) fn trained(report: &proto::Report) -> Trained<'_> {
+    Trained {
+        epoch: report.epoch,
+        rank: report.rank,
+        upto: report.upto,
+        ids: &report.ids,
+        losses: &report.scores,
+    }
 }

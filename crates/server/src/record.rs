@@ -7,20 +7,34 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use hotset_core::{Error, Result};
 use hotset_engine::Engine;
 use hotset_wire::proto::Report;
 
-use crate::opening::kept;
-use crate::state::States;
+use crate::lock::Lock;
+use crate::runs::{Run, base_name};
 use crate::state::log::{self, Log};
+use crate::write_queue::WriteQueue;
 
-/// Writes what trainings report to a file each.
+/// The recordings of jobs, if there is a directory for them.
 pub(crate) struct Recorder {
     directory: Option<PathBuf>,
-    logs: Mutex<HashMap<String, Option<Log>>>,
+    recordings: Lock<HashMap<String, Arc<WriteQueue<Recording>>>>,
+}
+
+/// The recording of a job's run.
+enum Recording {
+    /// Nothing was noted yet: where it goes, and its first entries.
+    Ahead {
+        path: PathBuf,
+        samples: Report,
+        resumed: Option<Report>,
+    },
+    Open(Log),
+    /// It cannot be written.
+    Stopped,
 }
 
 impl Recorder {
@@ -33,59 +47,73 @@ impl Recorder {
                 ))
             })?;
         }
-        Ok(Self { directory, logs: Mutex::default() })
+        Ok(Self { directory, recordings: Lock::default() })
     }
 
     /// Closes the recordings of jobs that have ended.
     pub(crate) fn tidy(&self, engine: &Engine) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.retain(|job, _| engine.has_job(job));
+        self.recordings.lock().retain(|job, _| engine.has_job(job));
     }
 
-    /// Notes a report.
-    pub(crate) fn note(&self, engine: &Engine, states: &States, report: &Report) {
-        let Some(directory) = &self.directory else { return };
-        if report.ids.is_empty() {
-            return;
+    /// Notes a report of a run.
+    pub(crate) fn note(&self, engine: &Engine, run: &Run, report: &Report) {
+        let Some(directory) = self.directory.as_ref().filter(|_| !report.ids.is_empty()) else { return };
+        let recording = {
+            let mut recordings = self.recordings.lock();
+            let ahead = || Arc::new(WriteQueue::new(Recording::new(directory, engine, run, &report.job)));
+            Arc::clone(recordings.entry(report.job.clone()).or_insert_with(ahead))
+        };
+        let report = report.clone();
+        let noted = recording.push(move |recording| recording.append(&report));
+        recording.finish(noted);
+    }
+}
+
+impl Recording {
+    fn new(directory: &Path, engine: &Engine, run: &Run, job: &str) -> Self {
+        let base = base_name(job);
+        let word = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+        let name: String = base.chars().map(word).collect();
+        let entry = |epoch, upto| Report { job: base.to_owned(), epoch, upto, ..Report::default() };
+        let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
+        Self::Ahead {
+            path: directory.join(format!("{name}-{}.reports", run.run)),
+            samples: entry(0, samples),
+            resumed: run.place.map(|(epoch, position)| entry(epoch, position)),
         }
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log =
-            logs.entry(report.job.clone()).or_insert_with(|| begin(directory, engine, states, &report.job));
-        if let Some(open) = log
-            && let Err(error) = open.append(report)
+    }
+
+    fn append(&mut self, report: &Report) {
+        if let Self::Ahead { path, samples, resumed } = self {
+            *self = begin(path, samples, resumed.as_ref());
+        }
+        if let Self::Open(log) = self
+            && let Err(error) = log.append(report)
         {
             // A recording that broke off is told from a whole one by this line alone, so it says which.
             tracing::warn!(job = report.job, %error, "the recording of a job has stopped");
-            *log = None;
+            *self = Self::Stopped;
         }
     }
 }
 
-/// The recording of a job's run, which goes on where a server before this one left it.
-fn begin(directory: &Path, engine: &Engine, states: &States, job: &str) -> Option<Log> {
-    let name = kept(job).chars();
-    let name: String = name.map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-    let (run, resumed) = states.run(job)?;
-    let path = directory.join(format!("{name}-{run}.reports"));
-    let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
-    let opened = log::read(&path).and_then(|(before, length)| {
-        let mut log = Log::go_on(&path, length)?;
-        let note = |epoch, upto| Report { job: kept(job).to_owned(), epoch, upto, ..Report::default() };
-        let head = before.is_empty().then(|| note(0, samples));
-        let back = resumed.map(|(epoch, position)| note(epoch, position));
-        for entry in head.into_iter().chain(back) {
-            log.append(&entry).map_err(|error| Error::unavailable(error.to_string()))?;
+/// A recording, which goes on where a server before this one left it.
+fn begin(path: &Path, samples: &Report, resumed: Option<&Report>) -> Recording {
+    let opened = log::read(path).and_then(|(before, length)| {
+        let mut log = Log::go_on(path, length)?;
+        for entry in before.is_empty().then_some(samples).into_iter().chain(resumed) {
+            log.append(entry).map_err(|error| Error::unavailable(error.to_string()))?;
         }
         Ok(log)
     });
     match opened {
         Ok(log) => {
-            tracing::info!(job, file = %path.display(), "reports are recorded");
-            Some(log)
+            tracing::info!(job = samples.job, file = %path.display(), "reports are recorded");
+            Recording::Open(log)
         }
         Err(error) => {
-            tracing::warn!(job, %error, "reports cannot be recorded");
-            None
+            tracing::warn!(job = samples.job, %error, "reports cannot be recorded");
+            Recording::Stopped
         }
     }
 }

@@ -16,7 +16,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::metrics;
 use crate::server::Host;
-use crate::session;
 
 /// How long a reader has to ask and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,14 +42,14 @@ pub(crate) fn start(port: u16, host: &Arc<Host>) -> Result<u16> {
         serve(
             &listener,
             || host.strong_count() > 0,
-            || host.upgrade().map(|host| metrics::render(&session::stats(&host, ""))).unwrap_or_default(),
+            || host.upgrade().map(|host| metrics::render(&host.service.stats(""))).unwrap_or_default(),
         );
     };
     std::thread::Builder::new().name("hotset-metrics".into()).spawn(run).map_err(failed)?;
     Ok(bound)
 }
 
-/// Gives `page` to whoever asks, while the server is `alive`.
+/// Gives `page` to every reader, while the server is `alive`.
 fn serve(listener: &TcpListener, alive: impl Fn() -> bool, page: impl Fn() -> String) {
     let mut readers: VecDeque<Reader> = VecDeque::new();
     while alive() {
@@ -65,7 +64,7 @@ fn serve(listener: &TcpListener, alive: impl Fn() -> bool, page: impl Fn() -> St
     }
 }
 
-/// Waits until somebody comes, asks or takes, but not for long.
+/// Waits until a reader comes, asks or takes, but not for long.
 fn wait(listener: &TcpListener, readers: &VecDeque<Reader>) {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(readers.iter().map(|reader| {
@@ -93,7 +92,7 @@ fn accept(listener: &TcpListener, readers: &mut VecDeque<Reader>) -> io::Result<
     }
 }
 
-/// Somebody who asks for the page.
+/// A reader of the page.
 struct Reader {
     stream: TcpStream,
     since: Instant,

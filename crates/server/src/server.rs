@@ -7,39 +7,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Config, Engine, available_memory, machine_memory};
 use hotset_wire::socket::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::catalogs::Catalogs;
-use crate::leftovers::Leftovers;
 use crate::options::Options;
-use crate::record::Recorder;
 use crate::scrape;
+use crate::service::Service;
 use crate::session;
 use crate::socket::Socket;
-use crate::state::States;
 use crate::watch::Watch;
 
-/// How often the loop looks around when nobody connects.
+/// How often the loop looks around when no client connects.
 const TICK: Duration = Duration::from_millis(250);
 /// How long sessions have to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// What every session of a server shares.
 pub(crate) struct Host {
-    pub(crate) engine: Engine,
-    pub(crate) catalogs: Catalogs,
-    pub(crate) states: States,
-    pub(crate) leftovers: Option<Arc<Leftovers>>,
-    pub(crate) recorder: Recorder,
+    pub(crate) service: Service,
     pub(crate) watch: Watch,
     /// Whether it works for the processes it watches alone.
     pub(crate) private: bool,
-    pub(crate) version: &'static str,
-    pub(crate) instance: String,
-    pub(crate) started: Instant,
     stop: Arc<AtomicBool>,
     sessions: AtomicUsize,
 }
@@ -65,26 +54,10 @@ impl Server {
     /// Takes the socket.
     pub fn bind(options: Options) -> Result<Self> {
         let socket = Socket::bind(&options.socket)?;
-        let config = Config {
-            concurrency: options.concurrency.max(1),
-            memory: options.memory,
-            machine: machine_memory(),
-            available: available_memory,
-            retries: options.retries,
-            linger: options.linger,
-            patience: options.patience,
-        };
         let host = Host {
-            engine: Engine::new(config),
-            catalogs: Catalogs::new(options.listings.clone()),
-            states: States::new(options.state.clone()),
-            leftovers: options.state.as_deref().map(|directory| Arc::new(Leftovers::new(directory))),
-            recorder: Recorder::new(options.record.clone())?,
+            service: Service::new(&options)?,
             watch: Watch::default(),
             private: options.embedded,
-            version: env!("CARGO_PKG_VERSION"),
-            instance: instance(),
-            started: Instant::now(),
             stop: Arc::new(AtomicBool::new(false)),
             sessions: AtomicUsize::new(0),
         };
@@ -113,14 +86,10 @@ impl Server {
             if self.waits_for_client() {
                 self.accept();
             }
-            if self.host.engine.tidy(Instant::now()) {
-                self.host.states.tidy(&self.host.engine, false);
-                self.host.recorder.tidy(&self.host.engine);
-            }
+            self.host.service.tidy(Instant::now());
             if self.options.embedded && self.host.watch.over(&mut alone) {
                 tracing::info!("the last training process has ended");
-                self.host.states.tidy(&self.host.engine, true);
-                self.host.engine.end_jobs();
+                self.host.service.end();
                 break;
             }
             if !self.socket.is_ours() {
@@ -186,16 +155,10 @@ impl Server {
     /// Lets sessions end before the process does.
     fn farewell(&self) {
         self.host.stop.store(true, Ordering::Relaxed);
-        self.host.engine.stop();
+        self.host.service.stop();
         let began = Instant::now();
         while self.host.sessions.load(Ordering::Relaxed) > 0 && began.elapsed() < FAREWELL {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// A name that no other start of a server has.
-fn instance() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }

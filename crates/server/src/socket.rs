@@ -1,6 +1,6 @@
 //! The socket a server listens on: one owner at a time, gone with its server.
 //!
-//! A socket file that nobody answers at is stale and is replaced; one that answers belongs to a running
+//! A socket file without a server behind it is stale and is replaced; one that answers belongs to a running
 //! server and is left alone. The new socket is bound under another name and renamed into place, so that two
 //! servers that start together cannot both think they own the name: the one that lost it ends.
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// How long a private server outlives its last trainer.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The processes that a private server lives for.
+/// The processes that are watched, and the guests that count.
 #[derive(Default)]
 pub(crate) struct Watch {
     processes: Mutex<HashMap<u32, OwnedFd>>,

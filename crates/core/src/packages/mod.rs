@@ -19,12 +19,13 @@ mod runs;
 
 pub use mixing::{BATCH, Mixing};
 pub(crate) use packer::fit;
-pub use packer::{Chosen, Draft, Packer, Scene};
+pub use packer::{Chosen, Draft, LARGE, Packer, Scene};
 pub use runs::runs;
 
 use std::sync::Arc;
 
 use crate::Id;
+use crate::bytes::human;
 use crate::policy::Sizes;
 
 const NONE: u32 = u32::MAX;
@@ -41,6 +42,16 @@ pub const FEW: usize = 32;
 pub const HEAD: u64 = 72;
 /// See [`HEAD`].
 pub const ENTRY: u64 = 24;
+
+/// Why a cache of `capacity` bytes has no packages, where [`size`] gives none.
+pub fn too_small(capacity: u64) -> String {
+    format!(
+        "an eighth of the cache of {} is less than {}, too little to be worth a request: raise `cache`, or set \
+         `package_size`",
+        human(capacity),
+        human(LEAST)
+    )
+}
 
 /// The bytes of a package for a cache of `capacity`, unless somebody `asked` for another size (0: nobody did). None
 /// where packages would be so small that they are not worth their requests.

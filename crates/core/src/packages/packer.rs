@@ -33,7 +33,7 @@ use crate::sampling::{Plan, Residents};
 use crate::{Id, Rng};
 
 /// Samples of this many bytes are never packed.
-pub(super) const LARGE: u64 = 64 << 10;
+pub const LARGE: u64 = 64 << 10;
 /// The share of the dataset's bytes packed in an epoch.
 const SHARE: u64 = 20;
 /// While worn packages hold more than this share of all L-samples' bytes, that limit does not count.

@@ -184,12 +184,8 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
         policy: Some(policy.into()),
         seed: 7,
         prefetch: true,
-        pad: false,
-        strategy_settings: Default::default(),
-        policy_settings: Default::default(),
-        epochs: None,
-        packages: None,
         package_bytes: 1 << 20,
+        ..JobRequest::default()
     }
 }
 

@@ -21,6 +21,8 @@ use hotset_wire::state::{
 };
 use prost::Message;
 
+use super::reading;
+use crate::lock::assert_unlocked;
 use crate::settings;
 
 /// The first bytes of every state file; the last of them is the version.
@@ -39,6 +41,7 @@ pub(super) struct Of<'a> {
 
 /// Writes a job's state, replacing an older one.
 pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()> {
+    assert_unlocked();
     let bytes = bytes(snapshot, of)?;
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
@@ -68,7 +71,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<JobState> {
 /// Reads a job's state; `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<JobState>> {
     let shown = path.display();
-    let bytes = match regular::read(path) {
+    let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Engine, Snapshot, Trained};
+use hotset_engine::Snapshot;
 use hotset_wire::proto::Report;
 use hotset_wire::state::JobState;
 
 use super::file::{self, Of};
 use super::log::{self, Log};
+use crate::lock::assert_unlocked;
 
 /// How many epochs of a run are kept: the newest and three before, so that a run that is killed in one epoch can go on
 /// from the end of the third before it.
@@ -23,28 +24,51 @@ pub(super) const EPOCHS: usize = 4;
 const LITTLE: u64 = 20;
 
 /// A place in a run: an epoch, and the slots that each rank had trained of it.
-pub(super) type Place = (u64, u64);
+pub(crate) type Place = (u64, u64);
 
-/// The state files of one user.
-pub(super) struct Files {
+/// The files of one run, and the log that is appended to.
+pub(crate) struct RunFiles {
     directory: PathBuf,
     /// The job, as its state is kept.
     job: String,
-    pub(super) run: String,
+    run: String,
     log: Option<Log>,
-    /// The epoch whose beginning was written down.
-    pub(super) written: Option<u64>,
-    /// Whether something was appended since.
-    told: bool,
     /// Whether writing has failed, which is said once.
     failed: bool,
 }
 
+/// What the files of a run say: the state of an epoch, and the reports after it.
+pub(crate) struct Loaded {
+    pub(crate) epoch: u64,
+    pub(crate) snapshot: Snapshot,
+    /// Those in the log of that epoch, and the bytes they take there.
+    reports: Vec<Report>,
+    length: u64,
+    /// Later epochs that were begun, and the reports in their logs.
+    later: Vec<(u64, Vec<Report>)>,
+}
+
+impl Loaded {
+    /// Whether all ranks had trained the epoch to its end. A loader may leave out a last batch that is not full
+    /// (`drop_last`), which is taken for the end where it is little.
+    pub(crate) fn is_whole(&self) -> bool {
+        let Some(cut) = self.snapshot.cuts.get(&self.epoch) else { return false };
+        (0..cut.world).all(|rank| {
+            let own = self.reports.iter().filter(|report| (report.epoch, report.rank) == (self.epoch, rank));
+            let (upto, batch) = own.fold((0, 0), |(upto, batch), report| {
+                (report.upto.max(upto), (report.ids.len() as u64).max(batch))
+            });
+            let left = cut.rank_len.saturating_sub(upto);
+            left == 0 || left < batch && left <= cut.rank_len / LITTLE
+        })
+    }
+}
+
 /// A run of a job that has files.
-pub(super) struct Found {
-    pub(super) run: String,
+pub(crate) struct Found {
+    pub(crate) run: String,
     /// The newest epoch that it had begun.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
     modified: SystemTime,
 }
 
@@ -61,6 +85,7 @@ fn parsed<'a>(name: &'a str, stem: &str) -> Option<(&'a str, u64)> {
 
 /// The runs of a job that have files, the newest first.
 pub(super) fn runs(directory: &Path, job: &str) -> Vec<Found> {
+    assert_unlocked();
     let stem = stem(job);
     let mut found: Vec<Found> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -79,33 +104,23 @@ pub(super) fn runs(directory: &Path, job: &str) -> Vec<Found> {
     found
 }
 
-/// Drops the files of other runs of a job: all of them, or all but the newest.
-pub(super) fn prune(directory: &Path, job: &str, own: &str, keep_newest: bool) {
-    let others = runs(directory, job).into_iter().filter(|found| found.run != own);
-    for found in others.skip(usize::from(keep_newest)) {
-        Files::new(directory, job, &found.run).drop_all();
-    }
-}
-
-impl Files {
+impl RunFiles {
     pub(super) fn new(directory: &Path, job: &str, run: &str) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            job: job.to_owned(),
-            run: run.to_owned(),
-            log: None,
-            written: None,
-            told: false,
-            failed: false,
-        }
+        let (directory, job, run) = (directory.to_owned(), job.to_owned(), run.to_owned());
+        Self { directory, job, run, log: None, failed: false }
     }
 
     fn state(&self, epoch: u64) -> PathBuf {
         self.directory.join(format!("{}-{}.{epoch}.state", stem(&self.job), self.run))
     }
 
+    fn log_of(&self, epoch: u64) -> PathBuf {
+        self.state(epoch).with_extension("log")
+    }
+
     /// The epochs that are kept, in order.
     fn epochs(&self) -> Vec<u64> {
+        assert_unlocked();
         let stem = stem(&self.job);
         let mut epochs: Vec<u64> = fs::read_dir(&self.directory)
             .into_iter()
@@ -121,48 +136,44 @@ impl Files {
         epochs
     }
 
-    /// The newest state, not later than `epoch` if one is given: its epoch, and the snapshot.
-    pub(super) fn load(&self, epoch: Option<u64>) -> Result<Option<(u64, Snapshot)>> {
-        let Some(found) = self.epochs().into_iter().rfind(|&found| epoch.is_none_or(|epoch| found <= epoch))
-        else {
-            return Ok(None);
-        };
+    /// The newest state, not later than `epoch` if one is given, and all reports after it. Each file is read once.
+    pub(crate) fn load(&self, epoch: Option<u64>) -> Result<Option<Loaded>> {
+        let epochs = self.epochs();
+        let not_later = epochs.partition_point(|&found| epoch.is_none_or(|epoch| found <= epoch));
+        let (earlier, later) = epochs.split_at(not_later);
+        let Some(&found) = earlier.last() else { return Ok(None) };
         let Some(state) = file::read(&self.state(found))? else { return Ok(None) };
         if state.job != self.job || state.run != self.run {
             return Err(Error::invalid("it belongs to another job or run"));
         }
-        Ok(Some((found, file::decode(state)?)))
+        let snapshot = file::decode(state)?;
+        let (reports, length) = log::read(&self.log_of(found)).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was reported since a state was written is lost");
+            (Vec::new(), 0)
+        });
+        let log = |&epoch| (epoch, log::read(&self.log_of(epoch)).unwrap_or_default().0);
+        let later = later.iter().map(log).collect();
+        Ok(Some(Loaded { epoch: found, snapshot, reports, length, later }))
     }
 
-    /// Gives the engine the reports that came after the state of `epoch` and, if the run goes back, before the place it
-    /// goes back to; all that is later is dropped.
-    pub(super) fn replay(&mut self, engine: &Engine, job: &str, epoch: u64, until: Option<Place>) {
-        self.written = Some(epoch);
-        let path = self.state(epoch).with_extension("log");
-        let (mut reports, length) = match log::read(&path) {
-            Ok(read) => read,
-            Err(error) => return self.say(&error.message),
-        };
-        let own = reports.len();
-        for later in self.epochs().into_iter().filter(|&later| later > epoch) {
+    /// Goes on after what was loaded or, if the run goes back, after the place it goes back to: all that is later is
+    /// dropped. What the engine was told since the state was written, in order.
+    pub(crate) fn go_on(&mut self, loaded: Loaded, until: Option<Place>) -> Vec<Report> {
+        let own = loaded.reports.len();
+        let mut reports = loaded.reports;
+        for (epoch, more) in loaded.later {
             // A rank that was behind reported when another had begun the next epoch.
-            reports.extend(log::read(&self.state(later).with_extension("log")).unwrap_or_default().0);
-            self.drop_epoch(later);
+            reports.extend(more);
+            self.drop_epoch(epoch);
         }
-        let taken: Vec<&Report> =
-            reports.iter().filter(|report| until.is_none_or(|place| log::before(report, place))).collect();
-        self.told = !taken.is_empty();
-        // Those without ids only say how far the run was.
-        for report in taken.iter().filter(|report| !report.ids.is_empty()) {
-            if let Err(error) = engine.report(job, trained(report)) {
-                tracing::warn!(%error, "a report in the log does not fit its job");
-            }
-        }
-        let opened = if reports.len() == own && taken.len() == own {
-            Log::go_on(&path, length)
+        let all = reports.len();
+        reports.retain(|report| until.is_none_or(|place| log::before(report, place)));
+        let path = self.log_of(loaded.epoch);
+        let opened = if (all, reports.len()) == (own, own) {
+            Log::go_on(&path, loaded.length)
         } else {
             Log::new(&path).and_then(|mut log| {
-                taken.iter().try_for_each(|report| log.append(report)).map_err(|error| {
+                reports.iter().try_for_each(|report| log.append(report)).map_err(|error| {
                     Error::unavailable(format!("cannot write the report log `{}`: {error}", path.display()))
                 })?;
                 Ok(log)
@@ -170,17 +181,18 @@ impl Files {
         };
         match opened {
             Ok(log) => self.log = Some(log),
-            Err(error) => self.say(&error.message),
+            Err(error) => self.say(&path, &error.message),
         }
+        reports
     }
 
     /// Writes the state at the beginning of `epoch` and begins a log; drops those that are too old, or later than it.
-    pub(super) fn write(&mut self, snapshot: &Snapshot, lasting: bool, epoch: u64) {
+    pub(crate) fn write(&mut self, snapshot: &Snapshot, lasting: bool, epoch: u64) {
         let path = self.state(epoch);
         let of = Of { job: &self.job, run: &self.run, lasting };
-        match file::write(&path, snapshot, &of).and_then(|()| Log::new(&path.with_extension("log"))) {
-            Ok(log) => (self.log, self.written, self.told) = (Some(log), Some(epoch), false),
-            Err(error) => return self.say(&error.message),
+        match file::write(&path, snapshot, &of).and_then(|()| Log::new(&self.log_of(epoch))) {
+            Ok(log) => self.log = Some(log),
+            Err(error) => return self.say(&path, &error.message),
         }
         let epochs = self.epochs();
         let (kept, later) = epochs.split_at(epochs.partition_point(|&other| other <= epoch));
@@ -188,46 +200,24 @@ impl Files {
         old.iter().chain(later).for_each(|&other| self.drop_epoch(other));
     }
 
-    /// Whether all ranks had trained `epoch` to its end, of which `snapshot` is the state. A loader may leave out a last
-    /// batch that is not full (`drop_last`), which is taken for the end where it is little.
-    pub(super) fn is_whole(&self, epoch: u64, snapshot: &Snapshot) -> bool {
-        let Some(cut) = snapshot.cuts.get(&epoch) else { return false };
-        let (reports, _) = log::read(&self.state(epoch).with_extension("log")).unwrap_or_default();
-        (0..cut.world).all(|rank| {
-            let own = reports.iter().filter(|report| (report.epoch, report.rank) == (epoch, rank));
-            let (upto, batch) = own.fold((0, 0), |(upto, batch), report| {
-                (report.upto.max(upto), (report.ids.len() as u64).max(batch))
-            });
-            let left = cut.rank_len.saturating_sub(upto);
-            left == 0 || left < batch && left <= cut.rank_len / LITTLE
-        })
-    }
-
-    /// The epoch that is under way, if nothing was reported of it.
-    pub(super) fn untold(&self) -> Option<u64> {
-        self.written.filter(|_| !self.told)
-    }
-
-    /// Appends a report to the log.
-    pub(super) fn append(&mut self, report: &Report) {
-        self.told = true;
+    /// Appends an entry to the log.
+    pub(super) fn append(&mut self, entry: &[u8]) {
         if let Some(log) = &mut self.log
-            && let Err(error) = log.append(report)
+            && let Err(error) = log.append_entry(entry)
         {
-            self.say(&error.to_string());
+            self.say(&self.directory.clone(), &error.to_string());
         }
     }
 
     /// A state that cannot be written costs what a restart would lose, not the training: it is said once.
-    fn say(&mut self, error: &str) {
+    fn say(&mut self, file: &Path, error: &str) {
         if !std::mem::replace(&mut self.failed, true) {
-            let file = self.state(self.written.unwrap_or(0));
             tracing::warn!(file = %file.display(), error, "the job's state cannot be kept");
         }
     }
 
     /// Puts the newest state out of the way, for a look.
-    pub(super) fn set_aside(&mut self, reason: &str) {
+    pub(crate) fn set_aside(&mut self, reason: &str) {
         let Some(epoch) = self.epochs().pop() else { return };
         let state = self.state(epoch);
         let aside = state.with_extension("aside");
@@ -237,26 +227,23 @@ impl Files {
     }
 
     fn drop_epoch(&self, epoch: u64) {
-        let state = self.state(epoch);
-        let _ = fs::remove_file(&state);
-        let _ = fs::remove_file(state.with_extension("log"));
+        assert_unlocked();
+        let _ = fs::remove_file(self.state(epoch));
+        let _ = fs::remove_file(self.log_of(epoch));
     }
 
     /// Drops all of them.
-    pub(super) fn drop_all(&mut self) {
-        (self.log, self.written) = (None, None);
+    pub(crate) fn drop_all(&mut self) {
+        self.log = None;
         self.epochs().into_iter().for_each(|epoch| self.drop_epoch(epoch));
     }
-}
 
-/// A report in the engine's words.
-pub(super) fn trained(report: &Report) -> Trained<'_> {
-    Trained {
-        epoch: report.epoch,
-        rank: report.rank,
-        upto: report.upto,
-        ids: &report.ids,
-        losses: &report.scores,
+    /// Drops the files of other runs of the job: all of them, or all but the newest.
+    pub(super) fn drop_other_runs(&self, keep_newest: bool) {
+        let others = runs(&self.directory, &self.job).into_iter().filter(|found| found.run != self.run);
+        for found in others.skip(usize::from(keep_newest)) {
+            Self::new(&self.directory, &self.job, &found.run).drop_all();
+        }
     }
 }
 

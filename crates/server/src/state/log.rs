@@ -12,6 +12,9 @@ use hotset_store::regular;
 use hotset_wire::proto::Report;
 use prost::Message;
 
+use super::reading;
+use crate::lock::assert_unlocked;
+
 /// Bytes before each entry: its length, and the beginning of its hash.
 const HEAD: usize = 4 + 8;
 
@@ -25,11 +28,13 @@ pub(crate) struct Log {
 impl Log {
     /// An empty log at `path`.
     pub(crate) fn new(path: &Path) -> Result<Self> {
+        assert_unlocked();
         regular::create(path).map(|file| Self { file, length: 0 }).map_err(|error| failed(path, &error))
     }
 
     /// A log that goes on after its first `length` bytes.
     pub(crate) fn go_on(path: &Path, length: u64) -> Result<Self> {
+        assert_unlocked();
         let opened = regular::go_on(path).and_then(|mut file| {
             file.set_len(length)?;
             io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
@@ -40,12 +45,13 @@ impl Log {
 
     /// Appends one report, whole or, if the process is killed, not at all.
     pub(crate) fn append(&mut self, report: &Report) -> io::Result<()> {
-        let body = report.encode_to_vec();
-        let mut entry = Vec::with_capacity(HEAD + body.len());
-        entry.extend(u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes());
-        entry.extend(&blake3::hash(&body).as_bytes()[..8]);
-        entry.extend(body);
-        let written = self.file.write_all(&entry);
+        self.append_entry(&entry(report)?)
+    }
+
+    /// The same of a report that is an entry already.
+    pub(crate) fn append_entry(&mut self, entry: &[u8]) -> io::Result<()> {
+        assert_unlocked();
+        let written = self.file.write_all(entry);
         if written.is_err() {
             // Half an entry would hide all that come after it.
             let _ = self.file.set_len(self.length);
@@ -57,6 +63,16 @@ impl Log {
     }
 }
 
+/// A report as a log has it.
+pub(crate) fn entry(report: &Report) -> io::Result<Vec<u8>> {
+    let body = report.encode_to_vec();
+    let mut entry = Vec::with_capacity(HEAD + body.len());
+    entry.extend(u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes());
+    entry.extend(&blake3::hash(&body).as_bytes()[..8]);
+    entry.extend(body);
+    Ok(entry)
+}
+
 /// Whether a report was made before the place of a run, an epoch and the slots that each rank had trained of it.
 pub(crate) fn before(report: &Report, (epoch, position): (u64, u64)) -> bool {
     report.epoch < epoch || report.epoch == epoch && report.upto <= position
@@ -64,21 +80,22 @@ pub(crate) fn before(report: &Report, (epoch, position): (u64, u64)) -> bool {
 
 /// The reports of a log, and how many of its bytes they take; what follows a damaged entry is left out.
 pub(crate) fn read(path: &Path) -> Result<(Vec<Report>, u64)> {
-    let bytes = match regular::read(path) {
+    let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
         Err(error) => return Err(failed(path, &error)),
     };
     let mut reports = Vec::new();
     let mut rest = bytes.as_slice();
-    while let Some((report, after)) = entry(rest) {
+    while let Some((report, after)) = first(rest) {
         reports.push(report);
         rest = after;
     }
     Ok((reports, (bytes.len() - rest.len()) as u64))
 }
 
-fn entry(bytes: &[u8]) -> Option<(Report, &[u8])> {
+/// The first report in `bytes`, if it is whole, and what follows it.
+fn first(bytes: &[u8]) -> Option<(Report, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (hash, rest) = rest.split_first_chunk::<8>()?;
     let (body, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

@@ -6,12 +6,14 @@
 //! own.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Engine, SessionId};
-use hotset_wire::proto::{Launch, Report};
+use hotset_engine::SessionId;
+use hotset_wire::proto::Launch;
 
-use super::files::{Files, Place};
+use super::Run;
+use crate::state::{Journal, Place};
 
 /// A client's connection, and the process at its other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,18 +22,18 @@ pub(crate) struct Peer {
     pub(crate) process: u32,
 }
 
-/// The processes of each run.
-pub(super) struct Members {
-    pub(super) run: String,
+/// One open job: its run, and the processes in it.
+pub(crate) struct Members {
+    run: String,
     /// The place it goes on from, if it does.
-    pub(super) place: Option<Place>,
+    pub(crate) place: Option<Place>,
     /// The epoch there, where what was known is known again.
-    pub(super) resumed: Option<u64>,
+    pub(crate) resumed: Option<u64>,
     /// The newest epoch of an earlier run, where it does not.
-    pub(super) earlier: Option<u64>,
-    pub(super) lasting: bool,
-    /// Its files; `None` where nothing is written down, or another job has gone on with its run.
-    pub(super) files: Option<Files>,
+    pub(crate) earlier: Option<u64>,
+    lasting: bool,
+    /// What is written down of it; `None` where nothing is, or another job has gone on with its run.
+    pub(super) journal: Option<Arc<Journal>>,
     launch: Launch,
     /// Training processes that are connected.
     trainers: HashMap<SessionId, u32>,
@@ -41,28 +43,48 @@ pub(super) struct Members {
     holders: BTreeMap<u32, Peer>,
 }
 
-/// What becomes of a job when somebody asks for it.
+/// What becomes of an open job when a process asks for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Join,
-    /// Its run is over, and whoever asks begins another.
+    /// Its run is over, and the process begins another.
     Over,
 }
 
 impl Members {
-    pub(super) fn new(run: String, lasting: bool, files: Option<Files>, launch: Launch) -> Self {
+    pub(crate) fn new(run: String, lasting: bool, journal: Option<Journal>, launch: Launch) -> Self {
         Self {
             run,
             place: None,
             resumed: None,
             earlier: None,
             lasting,
-            files,
+            journal: journal.map(Arc::new),
             launch,
             trainers: HashMap::new(),
             came: HashMap::new(),
             holders: BTreeMap::new(),
         }
+    }
+
+    pub(super) fn run(&self) -> Run {
+        Run {
+            run: self.run.clone(),
+            place: self.place,
+            resumed: self.resumed,
+            earlier: self.earlier,
+            lasting: self.lasting,
+            journal: self.journal.clone(),
+        }
+    }
+
+    pub(super) fn is_of(&self, run: &str) -> bool {
+        self.run == run
+    }
+
+    /// Whether a training process is in it on that connection.
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.trainers.contains_key(&session)
     }
 
     /// How a process that asks for the open job gets in. `run` is the one that it was in before, if it was.
@@ -131,39 +153,23 @@ impl Members {
         Ok(())
     }
 
-    /// Before a training process leaves: where it reports no losses, it is written down that all of its epoch was served.
-    pub(super) fn note_served(&mut self, engine: &Engine, job: &str, session: SessionId) {
-        let Some(files) = self.files.as_mut().filter(|_| self.trainers.contains_key(&session)) else {
-            return;
-        };
-        let Some(epoch) = files.untold() else { return };
-        let stats = engine.job_stats(Some(job)).pop();
-        let served = stats.is_some_and(|stats| {
-            let counted = stats.epochs.into_iter().find(|(found, _)| *found == epoch);
-            counted.is_some_and(|(_, counters)| {
-                counters.plan.planned > 0 && counters.served() >= counters.plan.planned
-            })
-        });
-        if !served {
-            return;
-        }
-        let Ok(Some(snapshot)) = engine.snapshot(job) else { return };
-        let Some(cut) = snapshot.cuts.get(&epoch) else { return };
-        for rank in 0..cut.world {
-            files.append(&Report {
-                job: job.to_owned(),
-                epoch,
-                rank,
-                upto: cut.rank_len,
-                ..Report::default()
-            });
-        }
-    }
-
     /// A connection has ended, or has left the job.
     pub(super) fn leave(&mut self, session: SessionId) {
         self.trainers.remove(&session);
         self.holders.retain(|_, holder| holder.session != session);
+    }
+
+    /// Another run begins under its name, or goes on with its own.
+    pub(super) fn close(self) {
+        self.journal.iter().for_each(|journal| journal.close());
+    }
+
+    /// The job is over: the state of one whose name was made up cannot be asked for again.
+    pub(super) fn end(self) {
+        match &self.journal {
+            Some(journal) if !self.lasting => journal.drop_files(),
+            _ => self.close(),
+        }
     }
 }
 

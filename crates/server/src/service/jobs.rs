@@ -1,0 +1,192 @@
+//! Jobs from their opening to their end: their epochs, what is reported of them, and what is written down.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use hotset_core::{Error, Result};
+use hotset_engine::SessionId;
+use hotset_wire::proto::{self, response};
+
+use super::{Client, Reply, Service, memory};
+use crate::answer;
+use crate::opening::{JobOpening, Opener, trained};
+use crate::runs::{Peer, base_name};
+use crate::state::{self, Journal};
+
+/// The most bytes of a state: 24 a sample of the largest dataset.
+const MOST_STATE: usize = 24 << 32;
+
+impl Client {
+    /// Keeps a part of a state until a job is opened with it.
+    pub(super) fn put_state(&mut self, part: Vec<u8>) -> Result<()> {
+        if self.put.len() + part.len() > MOST_STATE {
+            self.put.clear();
+            return Err(Error::invalid(format!("the state is larger than {MOST_STATE} bytes")));
+        }
+        self.put.extend(part);
+        Ok(())
+    }
+}
+
+impl Service {
+    pub(super) fn open_job(&self, client: &mut Client, asked: proto::OpenJob) -> Result<proto::JobOpened> {
+        let put = std::mem::take(&mut client.put);
+        let checkpoint = asked.restore.then_some(put.as_slice());
+        let opener = Opener {
+            engine: &self.engine,
+            runs: &self.runs,
+            states: &self.states,
+            leftovers: self.leftovers.as_ref(),
+        };
+        let (grant, run) = opener.open(client.peer, &JobOpening::new(asked)?, checkpoint)?;
+        let (resumed, earlier) = run.as_ref().map_or((None, None), |run| (run.resumed, run.earlier));
+        Ok(proto::JobOpened {
+            strategy: grant.strategy,
+            policy: grant.policy,
+            asked: grant.asked,
+            granted: grant.granted,
+            remarks: grant.remarks,
+            one_host: grant.one_host,
+            run: run.map(|run| run.run).unwrap_or_default(),
+            resumed,
+            earlier,
+        })
+    }
+
+    /// Begins an epoch, and writes down that it has begun before its plan is told.
+    pub(super) fn begin_epoch(&self, peer: Peer, asked: &proto::BeginEpoch) -> Result<Reply> {
+        let (job, epoch) = (&asked.job, asked.epoch);
+        if !asked.join {
+            self.runs.begin(peer, job, asked.rank)?;
+        }
+        let plan = self.engine.begin_epoch(job, epoch, (asked.rank, asked.world), asked.start, asked.join)?;
+        if let Some(run) = self.runs.get(job)
+            && let Some(journal) = run.journal
+        {
+            journal.begin(epoch, run.lasting, || self.engine.snapshot(job).ok().flatten());
+        }
+        let descriptors: Vec<OwnedFd> = answer::plan_memory(&plan, asked.rank)?;
+        // Each warning is told once, to the rank that speaks for the run.
+        let untold = if asked.rank == 0 && !asked.join { self.engine.untold(job)? } else { Vec::new() };
+        let warning =
+            |remark: hotset_core::Remark| proto::Warning { name: remark.name.to_owned(), text: remark.text };
+        let begun = proto::EpochBegun {
+            length: plan.rank_len() as u64,
+            weighted: descriptors.len() > 1,
+            warnings: untold.into_iter().map(warning).collect(),
+        };
+        Ok(Reply { descriptors, ..response::Kind::EpochBegun(begun).into() })
+    }
+
+    pub(super) fn reevaluate(&self, asked: &proto::Reevaluate) -> Result<Reply> {
+        let ids = self.engine.reevaluation(&asked.job, asked.epoch, (asked.rank, asked.world))?;
+        memory(4 * ids.len(), ids.iter().map(|id| id.to_le_bytes()))
+    }
+
+    /// Gives a report to the engine, to the log of the run, and to the recording.
+    pub(super) fn report(&self, report: &proto::Report) -> Result<proto::Reported> {
+        let take = || self.engine.report(&report.job, trained(report));
+        let run = self.runs.get(&report.job);
+        let (accepted, rejected) = match run.as_ref().and_then(|run| run.journal.as_ref()) {
+            Some(journal) => journal.report(report, take)?,
+            None => take()?,
+        };
+        if let Some(run) = &run {
+            self.recorder.note(&self.engine, run, report);
+        }
+        Ok(proto::Reported { accepted, rejected })
+    }
+
+    pub(super) fn get_memory(&self, asked: &proto::GetMemory) -> Result<Reply> {
+        match asked.kind() {
+            proto::MemoryKind::State => {
+                let state = self.export(&asked.job)?;
+                memory(state.len(), [state])
+            }
+            proto::MemoryKind::Scores => {
+                let scores = self.engine.scores(&asked.job)?;
+                memory(4 * scores.len(), scores.into_iter().map(f32::to_le_bytes))
+            }
+        }
+    }
+
+    /// A job's state, to be put into another server.
+    fn export(&self, job: &str) -> Result<Vec<u8>> {
+        let run = self.runs.get(job);
+        let take = || self.engine.snapshot(job);
+        let snapshot = match run.as_ref().and_then(|run| run.journal.as_ref()) {
+            Some(journal) => journal.between(take),
+            None => take(),
+        };
+        let snapshot = snapshot?
+            .ok_or_else(|| Error::invalid(format!("job `{job}` has no strategy, and so no importance")))?;
+        let (run, lasting) = run.as_ref().map_or(("", false), |run| (run.run.as_str(), run.lasting));
+        state::export(&snapshot, base_name(job), run, lasting)
+    }
+
+    /// A process leaves a job: its state goes with the last of them if its name was made up, unless its run moves on to
+    /// another job.
+    pub(super) fn close_job(&self, session: SessionId, asked: &proto::CloseJob) {
+        let job = &asked.job;
+        for (_, journal) in self.runs.trained_by(session).iter().filter(|(trained, _)| trained == job) {
+            self.note_served(job, journal);
+        }
+        self.engine.close_job(session, job);
+        let claim = self.runs.claim(base_name(job));
+        claim.leave(job, session);
+        if asked.moves {
+            claim.retire_job(job);
+        }
+        claim.end_where(|other| other == job && !self.engine.has_job(job));
+    }
+
+    /// A client has gone without a word, perhaps to come again.
+    pub(super) fn leave_all(&self, session: SessionId) {
+        for (job, journal) in self.runs.trained_by(session) {
+            self.note_served(&job, &journal);
+        }
+        self.runs.leave(session);
+    }
+
+    /// Before a training process leaves: where it reports no losses, it is written down that all of its epoch was
+    /// served.
+    fn note_served(&self, job: &str, journal: &Journal) {
+        let Some(epoch) = journal.unreported() else { return };
+        let stats = self.engine.job_stats(Some(job)).pop();
+        let counted = stats.and_then(|stats| stats.epochs.into_iter().find(|(found, _)| *found == epoch));
+        let served = counted.is_some_and(|(_, counters)| {
+            counters.plan.planned > 0 && counters.served() >= counters.plan.planned
+        });
+        if !served {
+            return;
+        }
+        let Ok(Some(snapshot)) = self.engine.snapshot(job) else { return };
+        let Some(cut) = snapshot.cuts.get(&epoch) else { return };
+        for rank in 0..cut.world {
+            let (job, upto) = (job.to_owned(), cut.rank_len);
+            let served = proto::Report { job, epoch, rank, upto, ..proto::Report::default() };
+            if let Err(error) = journal.report(&served, || Ok(())) {
+                tracing::warn!(%error, "an epoch that was served is not known as such");
+            }
+        }
+    }
+
+    /// Ends the jobs whose last client went long ago, and drops what was written of those whose names were made up.
+    pub(crate) fn tidy(&self, now: Instant) {
+        if self.engine.tidy(now) {
+            self.drop_states(|job| !self.engine.has_job(job));
+            self.recorder.tidy(&self.engine);
+        }
+    }
+
+    /// Ends all jobs: the last process that they were for is gone.
+    pub(crate) fn end(&self) {
+        self.drop_states(|_| true);
+        self.engine.end_jobs();
+    }
+
+    fn drop_states(&self, over: impl Fn(&str) -> bool) {
+        // A name that is claimed is of a job that is just being opened or ended; there will be another time.
+        self.runs.claim_all().iter().for_each(|claim| claim.end_where(&over));
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests and replies without a socket.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use hotset_wire::proto::{
+    BeginEpoch, GetBatch, GetMemory, GetStats, Hello, MemoryKind, OpenDataset, PutState, Released, Report,
+};
+
+use super::bench::{Bench, Caller, bytes};
+use super::*;
+
+#[test]
+fn a_job_is_trained_without_a_socket() {
+    let bench = Bench::new();
+    let client = bench.client(1);
+    assert_eq!(bench.open_dataset(&client).samples, 3);
+    bench.open(&client, bench.asked("exp")).unwrap();
+    let ids = bench.begin(&client, "exp", 0).unwrap();
+
+    let index = |id: u32| hotset_core::Index { epoch: Some(0), sample: id.into() }.into_raw();
+    let asked = GetBatch {
+        job: "exp".into(),
+        indices: ids.iter().map(|&id| index(id)).collect(),
+        wait_ms: 60_000,
+        ..GetBatch::default()
+    };
+    let reply = bench.ask(&client, asked).unwrap();
+    let response::Kind::Batch(batch) = reply.message else { panic!("{:?}", reply.message) };
+    let segment = |number| reply.segments.iter().find(|new| new.segment == number).unwrap();
+    let file = |number| File::from(segment(number).descriptor.try_clone().unwrap());
+    for (at, &id) in ids.iter().enumerate() {
+        let mut sample = vec![0; batch.length[at] as usize];
+        file(batch.segment[at]).read_exact_at(&mut sample, batch.offset[at]).unwrap();
+        assert_eq!(sample, [b'a' + id as u8]);
+    }
+    let released = Released { leases: vec![batch.lease] };
+    let none = bench.service.handle(
+        &mut client.borrow_mut(),
+        request::Kind::Released(released),
+        &mut Caller::default(),
+    );
+    assert!(none.unwrap().is_none(), "it is never answered");
+
+    bench.report("exp", 0, 1, ids[0]);
+    let reply = bench.ask(&client, GetStats { job: "exp".into() }).unwrap();
+    let response::Kind::Stats(stats) = reply.message else { panic!("{:?}", reply.message) };
+    let epoch = &stats.jobs[0].epochs[0];
+    assert_eq!((epoch.planned, epoch.served, epoch.reported), (3, 3, 1));
+    assert_eq!(stats.server.unwrap().leases, 0);
+}
+
+#[test]
+fn a_state_goes_from_one_service_to_another_in_parts() {
+    let bench = Bench::new();
+    let client = bench.client(1);
+    bench.open(&client, bench.asked("exp")).unwrap();
+    bench.train(&client, "exp", 0);
+    let (scores, asked) = (bench.scores("exp"), bench.asked("other"));
+    let memory = GetMemory { job: "exp".into(), kind: MemoryKind::State.into() };
+    let state = bytes(bench.ask(&client, memory).unwrap());
+
+    let other = Bench::new();
+    let client = other.client(1);
+    for part in state.chunks(state.len() / 3) {
+        other.ask(&client, PutState { part: part.to_vec() }).unwrap();
+    }
+    let settings =
+        asked.settings.map(|settings| proto::JobSettings { dataset: other.dataset.clone(), ..settings });
+    let asked = proto::OpenJob { restore: true, settings, ..asked };
+    let refused = other.open(&client, asked.clone()).unwrap_err();
+    assert!(refused.message.contains("the checkpoint is of dataset"), "{refused}");
+
+    // The same dataset, on another server.
+    let other = bench.killed();
+    let client = other.client(2);
+    for part in state.chunks(state.len() / 3) {
+        other.ask(&client, PutState { part: part.to_vec() }).unwrap();
+    }
+    let asked = proto::OpenJob { restore: true, ..other.asked("other") };
+    assert_eq!(other.open(&client, asked).unwrap().resumed, Some(0));
+    assert_eq!(other.scores("other"), scores);
+}
+
+#[test]
+fn a_caller_that_has_gone_ends_its_request_and_one_that_stays_hears_how_far_it_is() {
+    let bench = Bench::new();
+    let client = bench.client(1);
+    let asked = || {
+        let place = bench.data.path().to_str().unwrap().to_owned();
+        request::Kind::OpenDataset(OpenDataset { place, layout: "files".into(), ..OpenDataset::default() })
+    };
+    let mut caller = Caller { gone: true, ..Caller::default() };
+    let gone = bench.service.handle(&mut client.borrow_mut(), asked(), &mut caller);
+    assert!(gone.is_err_and(|error| error.message.contains("has gone")) && caller.heard.is_empty());
+    caller.gone = false;
+    bench.service.handle(&mut client.borrow_mut(), asked(), &mut caller).unwrap();
+    assert_eq!(caller.heard.last().map(|progress| progress.done), Some(3));
+}
+
+#[test]
+fn what_cannot_be_answered_is_an_error_and_the_client_asks_on() {
+    let bench = Bench::new();
+    let client = bench.client(1);
+    assert!(bench.ask(&client, Hello::default()).is_err());
+    assert!(bench.ask(&client, BeginEpoch { job: "none".into(), ..BeginEpoch::default() }).is_err());
+    let refused = bench.ask(&client, Report { job: "none".into(), ..Report::default() });
+    assert_eq!(refused.err().unwrap().kind, hotset_core::Kind::Lost);
+    bench.open(&client, bench.asked("exp")).unwrap();
+}
