@@ -39,7 +39,7 @@ fn line_of(meminfo: &str, name: &str) -> Option<u64> {
 struct Group {
     limit: u64,
     used: u64,
-    /// What of it gives way to whoever needs memory.
+    /// What of it gives way when memory is needed.
     files: u64,
 }
 

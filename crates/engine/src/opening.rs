@@ -61,7 +61,7 @@ impl Engine {
             let state = self.shared.lock();
             let terms = state.terms(request, available)?;
             drop(state);
-            // Takes as long as the dataset is large, so nobody who is served waits for it.
+            // Takes as long as the dataset is large, so no request that is served waits for it.
             let ready = Ready::new(request, place, snapshot, &terms)?;
             let mut state = self.shared.lock();
             if let Some(grant) = state.join(session, request)? {
@@ -97,7 +97,7 @@ impl Engine {
         sweeping.into_iter().for_each(|thread| drop(thread.join()));
     }
 
-    /// Ends a job whoever is still in it: its run is over.
+    /// Ends a job, also with clients in it: its run is over.
     pub fn end_job(&self, job: &str) {
         let mut state = self.shared.lock();
         if let Ok(serial) = state.jobs.named(job).map(|job| job.serial) {

@@ -1,9 +1,8 @@
 //! A job's planner, apart from everything that requests need.
 //!
 //! Making a plan takes as long as the dataset is large, and reports keep coming meanwhile. So a report is put
-//! into an inbox, and taken out into the planner's table a slice at a time by whoever finds the planner free;
-//! if nobody does, the next plan begins with it. No request waits for a plan that is being made, except one for
-//! that plan.
+//! into an inbox, and taken out into the planner's table a slice at a time by the next report that finds the planner
+//! free, or when the next plan begins. No request waits for a plan that is being made, except one for that plan.
 //!
 //! Locks are taken in this order: planner, then the engine's, then the inbox.
 

@@ -1,7 +1,7 @@
 //! Making plans, outside the engine's lock.
 //!
 //! One plan of a job is made at a time. It is made from what was reported, from what a trainer told, and from what
-//! the cache looks like; it is put in before the planner is let go of, so that whoever takes a snapshot of both
+//! the cache looks like; it is put in before the planner is let go of, so that a snapshot of both
 //! sees them agree.
 
 use std::sync::Arc;

@@ -167,7 +167,7 @@ impl Ready {
         };
         let packs = planner.as_ref().is_some_and(run::Planner::packs);
         let mut remarks: Vec<String> = terms.less.iter().cloned().collect();
-        // Whoever did not ask for packages is told only if they would be of use.
+        // A user who did not ask for packages is told only if they would be of use.
         if let Some(place) = place
             && !packs
             && (request.packages.is_some() || policy.takes_packages())

@@ -67,7 +67,7 @@ impl Engine {
     /// One visit to each resident and to each slot under the lock, once an epoch.
     pub fn snapshot(&self, job: &str) -> Result<Option<Snapshot>> {
         let Some(handle) = self.shared.lock().jobs.named(job)?.planner.clone() else { return Ok(None) };
-        // Before the engine's lock: whoever makes a plan holds the planner for as long as that takes.
+        // Before the engine's lock: a thread that makes a plan holds the planner for as long as that takes.
         let planner = handle.planner();
         let (saved, known) = (planner.save(), planner.table().snapshot());
         let mut state = self.shared.lock();
@@ -116,7 +116,7 @@ fn taken(schedule: &Schedule) -> Taken {
     let state = |slot| {
         let stage = match schedule.stage(slot) {
             Stage::Ahead => 0,
-            // Whoever waits for it will ask again.
+            // A reader that waits for it will ask again.
             Stage::Waiting | Stage::Taken => 1,
             Stage::Unread => 2,
             Stage::Again => 3,
@@ -317,7 +317,7 @@ impl ScheduleSnapshot {
 }
 
 impl Job {
-    /// The sample of each decided slot that nobody has asked for.
+    /// The sample of each decided slot that was not asked for.
     pub(crate) fn waiting(&self) -> Vec<Id> {
         self.run
             .schedules()

@@ -1,7 +1,7 @@
 //! Beginning and leaving epochs.
 //!
 //! A plan takes as long as its dataset is large, so it is made outside the lock ([`crate::planning`]): by
-//! whoever begins an epoch that is not planned yet, and by a thread of its own for the epoch after, so that
+//! the request that begins an epoch which is not planned yet, and by a thread of its own for the epoch after, so that
 //! prefetch crosses the epoch's edge. A trainer that begins an epoch leaves its others; a reader that joins one
 //! after a restart changes nothing, except that epochs the server before had under way are closed behind it.
 

@@ -129,7 +129,7 @@ pub(crate) fn less_memory(granted: u64, wanted: u64, memory: u64, taken: u64) ->
 }
 
 impl Engine {
-    /// Warnings of a job that nobody was told yet. Whoever asks tells them.
+    /// Warnings of a job that were not told yet. The caller tells them.
     pub fn untold(&self, job: &str) -> Result<Vec<Remark>> {
         let mut state = self.shared.lock();
         let job = state.jobs.named(job)?;

@@ -24,7 +24,7 @@ pub(crate) struct Block {
     pub(crate) granules: u32,
 }
 
-/// One block's move within its segment, for whoever keeps the bytes.
+/// One block's move within its segment, for the keeper of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) owner: u32,

@@ -1,8 +1,8 @@
 //! One piece of shared memory: a sealed memfd, mapped writable here and handed out read-only.
 //!
 //! The seals go on after our own map is made: with `F_SEAL_SHRINK` and `F_SEAL_GROW` a reader can never
-//! fault on a page that vanished, and with `F_SEAL_FUTURE_WRITE` our map stays writable while nobody who
-//! gets the descriptor can write through it. Nothing has a name, so nothing outlives its processes.
+//! fault on a page that vanished, and with `F_SEAL_FUTURE_WRITE` our map stays writable while a process
+//! that gets the descriptor cannot write through it. Nothing has a name, so nothing outlives its processes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Segment {
         Some(Target { at, length: usize::try_from(length).ok()? })
     }
 
-    /// Moves bytes within the segment; both runs may overlap. The caller makes sure nobody reads them.
+    /// Moves bytes within the segment; both runs may overlap. The caller makes sure that they are not read meanwhile.
     pub(crate) fn shift(&self, from: u64, to: u64, length: u64) {
         let (Some(from), Some(to)) = (self.target(from, length), self.target(to, length)) else { return };
         // SAFETY: both runs lie within the map (`target` checked), and `copy` allows overlap. Neither is
@@ -67,7 +67,7 @@ impl Segment {
 
 /// Exclusive use of a run of bytes in a segment, until the read that fills it is over.
 ///
-/// Whoever makes one keeps its segment mapped and its block neither moved, freed nor leased until it is
+/// Its maker keeps its segment mapped and its block neither moved, freed nor leased until it is
 /// dropped; the engine does so by the object's state `Reading`.
 pub(crate) struct Target {
     at: *mut u8,
@@ -81,7 +81,7 @@ unsafe impl Send for Target {}
 impl Target {
     /// The bytes to fill.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the run lies within a live map, and nobody else reads or writes it meanwhile (see the
+        // SAFETY: the run lies within a live map, and nothing else reads or writes it meanwhile (see the
         // type's promise). Fresh pages read as zero, so the bytes are initialised.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.length) }
     }
@@ -89,7 +89,7 @@ impl Target {
 
 /// A sample's bytes in a segment, to be looked at without the engine's lock.
 ///
-/// Whoever makes one holds a lease on them until it is dropped, so that they are neither moved, reused nor written.
+/// Its maker holds a lease on them until it is dropped, so that they are neither moved, reused nor written.
 pub(crate) struct View(Target);
 
 impl View {
@@ -100,7 +100,7 @@ impl View {
 
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the run lies within a live map, and nobody writes leased bytes (see the type's promise).
+        // SAFETY: the run lies within a live map, and leased bytes are not written (see the type's promise).
         unsafe { std::slice::from_raw_parts(self.0.at, self.0.length) }
     }
 }
