@@ -44,6 +44,9 @@ class Arm(Protocol):
         """After a measured part of `asked` samples."""
 
 
+FIRST_BATCH = 256
+
+
 class Hotset:
     """A batch of a kept dataset: as views, as `bytes`, or copied into a buffer."""
 
@@ -71,13 +74,21 @@ class Planned(Hotset):
     def __init__(self, name: str, opened: Opened) -> None:
         super().__init__(name, opened, _core.Batch.views)
         self._job = opened.plan()
+        # In its first epoch the plan reads every sample, also where another job has its bytes.
+        self._begin_epoch(0)
+        for first in range(0, opened.samples.count, FIRST_BATCH):
+            ids = range(first, min(first + FIRST_BATCH, opened.samples.count))
+            self.fetch(list(map(numbers_of(0), ids)))
 
     def prepare(self, ids: list[int], epoch: int) -> list[int]:
-        return list(map(numbers_of(epoch), ids))
+        return list(map(numbers_of(epoch + 1), ids))
 
     def begin(self, epoch: int) -> None:
-        self._opened.client.begin_epoch(self._job, epoch, rank=0, world=1, start=0, wait=WAIT)
+        self._begin_epoch(epoch + 1)
         super().begin(epoch)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._opened.client.begin_epoch(self._job, epoch, rank=0, world=1, start=0, wait=WAIT)
 
 
 class PageCache:
