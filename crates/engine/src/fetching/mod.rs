@@ -132,7 +132,7 @@ impl Fetching {
         self.push(request, urgent);
     }
 
-    /// Queues the read of a package for expected objects, unless it is `written` later.
+    /// Queues the read of a package for expected objects; of one that is not `written` yet, when it is.
     pub(crate) fn enqueue_package(&mut self, origin: Origin, objects: Vec<u32>, written: bool) {
         let request = self.add(origin, objects, false);
         if written {
@@ -167,10 +167,11 @@ impl Fetching {
         }
     }
 
-    /// A batch waits for an object. False if its bytes are there.
-    pub(crate) fn await_object(&mut self, object: u32, waiter: u64) -> bool {
-        let pending = self.pending.get_mut(&object);
-        pending.map(|pending| pending.waiters.push(waiter)).is_some()
+    /// A batch waits for an object, unless its bytes are there.
+    pub(crate) fn await_object(&mut self, object: u32, waiter: u64) {
+        if let Some(pending) = self.pending.get_mut(&object) {
+            pending.waiters.push(waiter);
+        }
     }
 
     /// Whether an object is read for another job than this.
