@@ -1,7 +1,8 @@
 """One figure a dataset and model: top-1 against what storage gave, in reads, requests and bytes.
 
-Strategies are coloured, controls are grey; bars are 95 % intervals over seeds. What lies more than three
-points below the best is off the axes, and the legend gives its value.
+Strategies are coloured, controls are grey; bars are 95 % intervals over seeds. Bars that would hide each
+other are drawn side by side, a little beside their place. What lies more than three points below the best is
+off the axes, and the legend gives its value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from .results import Group, for_accuracy
+from .results import Group, Mean, for_accuracy
 from .run import Run
 
 # Okabe and Ito's colours, told apart with every kind of colour vision.
@@ -22,6 +23,9 @@ _GREY = "#777777"
 
 _SHOWN = 3.0
 """Points below the best that axes reach down to: what lies further below would press the rest together."""
+
+_NEAR, _BESIDE = 0.02, 4.0
+"""Bars nearer than this share of an axis that overlap are drawn side by side, so many points apart."""
 
 _STORAGE = (
     ("storage_reads", 1e3, "reads, thousands"),
@@ -47,8 +51,10 @@ def draw(groups: list[Group], out: Path, kind: str = "svg") -> list[Path]:
         own = [group for group in chosen if (group.run.dataset, group.run.model) == (dataset, model)]
         looks = _looks(own)
         for name, columns, one in (("storage", len(_STORAGE), _draw_storage), ("epochs", 1, _draw_epochs)):
+            # As high as the legend, or its last lines would be cut off.
+            size = (4 * columns + 3.5, max(4.5, 0.18 * len(own) + 0.5))
             figure, axes = pyplot.subplots(
-                1, columns, figsize=(4 * columns + 3.5, 4.5), layout="constrained", sharey=True, squeeze=False
+                1, columns, figsize=size, layout="constrained", sharey=True, squeeze=False
             )
             one(axes[0], own, looks)
             axes[0][0].set_title(f"{model}, {dataset}", loc="left", fontsize=10)
@@ -85,27 +91,65 @@ def _looks(groups: list[Group]) -> list[tuple[str, str]]:
 
 
 def _draw_storage(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) -> None:
+    from matplotlib.transforms import offset_copy
+
     lowest = max(group.top1.value for group in groups) - _SHOWN
     shown = [group.top1 for group in groups if group.top1.value >= lowest]
     bottom = min(top1.value - (top1.half or 0.0) for top1 in shown) - 0.2
     top = max(top1.value + (top1.half or 0.0) for top1 in shown) + 0.2
     for each, (name, unit, title) in zip(axes, _STORAGE, strict=True):
-        for group, (mark, colour) in zip(groups, looks, strict=True):
+        places = [group.total(name).value / unit for group in groups]
+        beside = _beside(
+            places, [_bar(group.top1) if group.top1.value >= lowest else None for group in groups]
+        )
+        for group, (mark, colour), place, shift in zip(groups, looks, places, beside, strict=True):
             top1 = group.top1
             below = f", below: {top1.value:.2f}" if top1.value < lowest else ""
             each.errorbar(
-                group.total(name).value / unit,
+                place,
                 top1.value,
                 yerr=top1.half,
                 fmt=mark,
                 color=colour,
-                capsize=3,
+                capsize=2,
+                transform=offset_copy(each.transData, each.figure, x=shift, units="points"),
                 label=f"{titled(group.run)} ({top1.seeds}){below}",
             )
         each.set_ylim(bottom, top)
-        each.set_xlim(left=0)
+        # Shifted marks do not widen an axis by themselves.
+        each.set_xlim(0.0, 1.07 * max(places))
         each.set_xlabel(f"{title}, whole run")
     axes[0].set_ylabel("top-1 %, mean and 95 % interval (seeds)")
+    axes[1].set_title("bars that would hide each other stand side by side", fontsize=8, color=_GREY)
+
+
+def _bar(top1: Mean) -> tuple[float, float]:
+    """From where to where a mark and its interval reach."""
+    half = max(top1.half or 0.0, _SHOWN / 100)
+    return top1.value - half, top1.value + half
+
+
+def _beside(places: list[float], bars: list[tuple[float, float] | None]) -> list[float]:
+    """By how many points each bar is drawn beside its place, so that none hides another."""
+    near, shifts = _NEAR * max(places), [0.0] * len(places)
+    put: list[int] = []
+    for number, bar in enumerate(bars):
+        if bar is None:
+            continue
+        hidden = {
+            shifts[other]
+            for other in put
+            if abs(places[other] - places[number]) <= near and _overlap(bar, bars[other])
+        }
+        # 0, right, left, further right: the nearest that is free.
+        steps = ((step + 1) // 2 * (1 if step % 2 else -1) for step in range(len(places)))
+        shifts[number] = next(_BESIDE * step for step in steps if _BESIDE * step not in hidden)
+        put.append(number)
+    return shifts
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float] | None) -> bool:
+    return other is not None and one[0] <= other[1] and other[0] <= one[1]
 
 
 def _draw_epochs(axes: Any, groups: list[Group], looks: list[tuple[str, str]]) -> None:

@@ -32,6 +32,7 @@ from .models import MODELS
 from .pixels import Pixels, decoded, unpacked
 from .run import Run, add_options, from_options
 from .step import Step, losses_of
+from .trace import Trace
 
 _COUNTS = (
     "planned",
@@ -65,9 +66,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=None)
+    parser.add_argument("--trace", type=Path, help="an .npz for each epoch's losses, for `hotset simulate`")
     options = parser.parse_args()
     place = data_place(options.data, options.archive, options.work)
-    line = train(from_options(options), place, torch.device(options.device), options.graph)
+    line = train(from_options(options), place, torch.device(options.device), options.graph, options.trace)
     append(options.out, line)
 
 
@@ -88,8 +90,10 @@ def append(out: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def train(run: Run, place: Path, device: torch.device, graph: bool | None = None) -> dict[str, Any]:
-    """Trains as `run` says; a line of results."""
+def train(
+    run: Run, place: Path, device: torch.device, graph: bool | None = None, trace: Path | None = None
+) -> dict[str, Any]:
+    """Trains as `run` says; a line of results. Each epoch's losses are written to `trace`."""
     began = time.monotonic()
     cuda = device.type == "cuda"
     if cuda:
@@ -116,8 +120,11 @@ def train(run: Run, place: Path, device: torch.device, graph: bool | None = None
         model = MODELS[run.model](classes, pixels.side).to(device)
         model = model.to(memory_format=torch.channels_last)
         step = Step(model, pixels, run.batch, cuda if graph is None else graph, cuda, run.augment)
-        progress = _Progress(run, dataset, sampler, step, pixels, test)
+        traced = None if trace is None else Trace(trace, len(whole), device)
+        progress = _Progress(run, dataset, sampler, step, pixels, test, traced)
         epochs = [progress.epoch(number) for number in range(run.epochs)]
+        if traced is not None:
+            traced.write()
         sampler.flush()
         counted = {each["epoch"]: each for each in dataset.stats()["epochs"]}
         dataset.close()
@@ -156,9 +163,10 @@ class _Progress:
         step: Step,
         pixels: Pixels,
         test: Pixels,
+        trace: Trace | None = None,
     ) -> None:
         self._run, self._dataset, self._sampler, self._step = run, dataset, sampler, step
-        self._pixels, self._test = pixels, test
+        self._pixels, self._test, self._trace = pixels, test, trace
         self._half = pixels.labels.device.type == "cuda"
         self._known: tuple[Tensor, Tensor] | None = None
         """What was re-evaluated before this epoch, and its losses."""
@@ -182,6 +190,9 @@ class _Progress:
             began += time.monotonic() - looked
         found["steps"], found["loss"] = self._trained(number)
         found["seconds"] = round(time.monotonic() - began, 4)
+        if self._trace is not None:
+            every = torch.arange(len(self._pixels), device=self._pixels.labels.device)
+            self._trace.end_epoch(self._losses(every)[0])
         every = torch.arange(len(self._test), device=self._test.labels.device)
         _, ranks = losses_of(self._model, self._test, self._step.scale, every, self._half)
         found["top1"], found["top5"] = (round(100.0 * float((ranks < k).float().mean()), 3) for k in (1, 5))
@@ -200,7 +211,10 @@ class _Progress:
         for ids in controls.repeated(run, number, served, len(self._pixels)):
             numbers = torch.tensor(ids)
             rate = _rate(run, number + steps * run.batch / an_epoch)
-            loss = self._step(_pinned(numbers, device), self._sampler.weights(numbers), rate)
+            pinned = _pinned(numbers, device)
+            loss = self._step(pinned, self._sampler.weights(numbers), rate)
+            if self._trace is not None:
+                self._trace.trained(pinned, loss)
             if run.echo == 1.0:
                 # Controls train what they were served more than once, and no strategy looks at it.
                 self._sampler.update(numbers, loss)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from PIL import Image
@@ -79,6 +80,21 @@ def test_a_sweep_is_narrowed_by_what_tells_its_runs_apart() -> None:
         "cifar10 resnet18 uniform+minio, 10 epochs seed 0",
         "cifar10 resnet18 carousel[fresh=0.25]+carousel, cache 5% seed 0",
     ]
+
+
+def test_a_trace_has_the_losses_of_every_epoch(images: Path, tmp_path: Path) -> None:
+    trace, size = tmp_path / "trace.npz", ("--model", "shufflenet", "--batch", "16", "--epochs", "2")
+    benchmark("train", "--data", images, "--out", tmp_path / "out.jsonl", "--trace", trace, *size)
+    kept = numpy.load(trace)
+    assert {name: (kept[name].shape, str(kept[name].dtype)) for name in kept} == {
+        "loss": ((2, 40), "float16"),
+        "reeval": ((2, 40), "float16"),
+    }
+    assert numpy.isnan(kept["loss"]).sum(1).tolist() == [8, 8], "the incomplete last batch is not trained"
+    assert not numpy.isnan(kept["reeval"]).any()
+    simulate = ("simulate", "--trace", str(trace), "--run", "hybrid+impact", "--cache", "20%")
+    done = subprocess.run([sys.executable, "-m", "hotset", *simulate], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_intervals_are_students(train_module: Callable[[str], Any]) -> None:
