@@ -1,11 +1,8 @@
 //! Requests without an epoch: matched to the plan where their reader has a sampler, noticed where it is passed by.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, epoch_indices, request};
+use crate::common::{Reader, dataset, engine, epoch_indices, request};
 use hotset_core::{Index, Result};
 use hotset_engine::{Engine, Grant, Purpose};
 

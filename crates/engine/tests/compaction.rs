@@ -2,14 +2,11 @@
 //!
 //! Small samples that stay and large ones that come and go leave holes that none of the large fit, in an arena that is
 //! nearly full: so room is made by moving, again and again.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use common::{Held, Reader, dataset, engine, epoch_indices, request, within};
+use crate::common::{Held, Reader, dataset, engine, epoch_indices, request, within};
 use hotset_core::Index;
 use hotset_engine::Engine;
 use hotset_store::Opened;

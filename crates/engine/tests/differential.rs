@@ -4,14 +4,11 @@
 //!
 //! Workers ask at once for a batch each, and then all of these are reported, so that also policies that take scores at
 //! once hear the same in the same order as long as nothing is read ahead. Losses are a function of sample and epoch.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{Reader, dataset, engine, request, sharded};
+use crate::common::{self, Reader, dataset, engine, request, sharded};
 use hotset_core::counters::PlanCounters;
 use hotset_core::packages::Origin;
 use hotset_core::policy::Sizes;

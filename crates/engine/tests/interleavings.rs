@@ -1,11 +1,8 @@
 //! Orders of events that once went wrong: stragglers, resumed ranks, replaced plans, jobs beside each other.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, epoch_indices_of, request};
+use crate::common::{Reader, dataset, engine, epoch_indices_of, request};
 use hotset_core::Index;
 use hotset_core::sampling::Plan;
 

@@ -1,13 +1,10 @@
 //! Jobs and epochs as trainers open, leave, repeat and resume them.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use common::{Reader, config, dataset, engine, epoch_indices, request, serve_epoch};
+use crate::common::{Reader, config, dataset, engine, epoch_indices, request, serve_epoch};
 use hotset_core::{Index, Kind};
 use hotset_engine::{Config, Engine, SessionId, Trained};
 

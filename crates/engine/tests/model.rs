@@ -2,14 +2,11 @@
 //!
 //! The model knows only what a lease promises: its bytes are those of its samples until it ends. After every
 //! step all leased bytes are looked at again, and the figures must add up; at the end nothing may be left.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use common::{Held, Reader, dataset, engine, epoch_indices_of, request};
+use crate::common::{Held, Reader, dataset, engine, epoch_indices_of, request};
 use hotset_engine::Engine;
 use proptest::prelude::*;
 

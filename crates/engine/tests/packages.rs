@@ -2,9 +2,6 @@
 //!
 //! Every byte that is served is checked. What is not whole is dropped and counted, its samples are read one by one,
 //! and a later epoch packs them anew.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, request};
+use crate::common::{self, Reader, dataset, engine, request};
 use hotset_core::counters::{Counters, PlanCounters};
 use hotset_core::packages::Origin;
 use hotset_core::policy::{self, Sizes};

@@ -1,14 +1,11 @@
 //! The parts of a cache in bytes, under any workload: after every step regions, buffer and window add up to the
 //! capacity, residents are what the regions hold, and the arena holds no more than capacity and reserve.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Held, Reader, dataset, engine, request};
+use crate::common::{self, Held, Reader, dataset, engine, request};
 use hotset_core::sampling::Plan;
 use hotset_core::{Id, Index, Rng};
 use hotset_engine::{Engine, Trained};

@@ -1,9 +1,6 @@
 //! What a trainer is told that is no error, and that it is told once.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod common;
-
-use common::{Reader, config, dataset, engine, epoch_indices, request};
+use crate::common::{Reader, config, dataset, engine, epoch_indices, request};
 use hotset_core::{Index, sampling};
 use hotset_engine::{Config, Engine, JobRequest, Trained};
 use hotset_store::Opened;

@@ -1,11 +1,8 @@
 //! Trainers that report nonsense, too much, or nothing; and requests that must not wait for plans.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{Reader, dataset, engine, patient, request, within};
+use crate::common::{Reader, dataset, engine, patient, request, within};
 use hotset_core::counters::Counters;
 use hotset_core::sampling::Plan;
 use hotset_core::{Id, Index, sampling};

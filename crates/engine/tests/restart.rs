@@ -1,13 +1,10 @@
 //! An engine that is lost at any moment, and another that goes on from the snapshot of the epoch's beginning.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Reader, config, dataset, engine, request, sharded};
+use crate::common::{self, Reader, config, dataset, engine, request, sharded};
 use hotset_core::counters::PlanCounters;
 use hotset_core::{Id, Index, Kind, Rng, policy, sampling};
 use hotset_engine::{Engine, JobRequest, Snapshot, Trained};

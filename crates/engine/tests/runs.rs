@@ -1,11 +1,8 @@
 //! Shards, whose runs of samples are packages as they are.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{BETWEEN, Reader, Shards, engine, place, request, sharded};
+use crate::common::{BETWEEN, Reader, Shards, engine, place, request, sharded};
 use hotset_core::counters::Counters;
 use hotset_core::{Id, Index, Kind};
 use hotset_engine::{Engine, JobRequest, Trained};

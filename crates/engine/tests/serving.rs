@@ -1,12 +1,9 @@
 //! What readers get, and what is counted of it.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
-mod common;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Reader, dataset, engine, epoch_indices, request, serve_epoch, within};
+use crate::common::{Reader, dataset, engine, epoch_indices, request, serve_epoch, within};
 use hotset_core::{Index, Kind};
 use hotset_engine::JobRequest;
 

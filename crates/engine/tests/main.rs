@@ -1,0 +1,19 @@
+//! The engine, whole: its promises, each in a file of its own, in one program. One, since tests that wait leave the
+//! processor to others only inside a program, and since each program links all that the engine stands on.
+//! `cargo test --release --workspace --test engine -- differential` runs one file.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod beside;
+mod common;
+mod compaction;
+mod differential;
+mod interleavings;
+mod jobs;
+mod model;
+mod packages;
+mod regions;
+mod remarks;
+mod reports;
+mod restart;
+mod runs;
+mod serving;
