@@ -11,7 +11,10 @@ use hotset_core::bytes::{Amount, human};
 use hotset_core::{Error, Result};
 use hotset_engine::machine_memory;
 use hotset_server::{Options, Server};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::place;
 use crate::settings::{LogFormat, Settings};
@@ -104,15 +107,13 @@ impl Serve {
     fn bind(&self) -> Result<Server> {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let log = self.log.clone().or(file.log).unwrap_or_else(|| self.usual_log().to_owned());
-        let filter = EnvFilter::try_new(&log)
-            .map_err(|error| Error::invalid(format!("`log` cannot be `{log}`: {error}")))?;
-        // A second server in one process keeps the first one's log.
+        let filtered = tracing_subscriber::registry().with(log_filter(&log)?);
         let colour = std::io::stderr().is_terminal();
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour);
-        let log = log.with_writer(std::io::stderr);
+        let lines = fmt::layer().with_ansi(colour).with_writer(std::io::stderr);
+        // A second server in one process keeps the first one's log.
         let _ = match self.log_format.or(file.log_format).unwrap_or_default() {
-            LogFormat::Text => log.try_init(),
-            LogFormat::Json => log.json().try_init(),
+            LogFormat::Text => filtered.with(lines).try_init(),
+            LogFormat::Json => filtered.with(lines.json()).try_init(),
         };
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
@@ -143,6 +144,15 @@ impl Serve {
     fn usual_log(&self) -> &'static str {
         if self.embedded { "warn" } else { "info" }
     }
+}
+
+/// Levels, for all or by module; where nothing is asked for, errors.
+fn log_filter(log: &str) -> Result<Targets> {
+    let asked: Vec<&str> = log.split(',').filter(|directive| !directive.is_empty()).collect();
+    if asked.is_empty() {
+        return Ok(Targets::new().with_default(LevelFilter::ERROR));
+    }
+    asked.join(",").parse().map_err(|error| Error::invalid(format!("`log` cannot be `{log}`: {error}")))
 }
 
 /// Ends the process at a panic in any thread: bookkeeping that broke off half-way must serve nobody. Clients find
@@ -179,4 +189,42 @@ fn share_of_machine(text: &str) -> Result<u64> {
         )));
     }
     Ok(given / 8 * 7)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::log_filter;
+
+    #[test]
+    fn what_is_logged_is_a_level_also_by_module() -> hotset_core::Result<()> {
+        let logs = |filter: &str, module, level| {
+            log_filter(filter).map(|filter| filter.would_enable(module, &level))
+        };
+        for (filter, store, engine) in [
+            ("warn", Level::WARN, Level::WARN),
+            ("hotset_store=debug,warn", Level::DEBUG, Level::WARN),
+            ("hotset_store=debug,,info,", Level::DEBUG, Level::INFO),
+            ("", Level::ERROR, Level::ERROR),
+        ] {
+            for (module, most) in [("hotset_store::remote", store), ("hotset_engine", engine)] {
+                for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE] {
+                    assert_eq!(
+                        logs(filter, module, level)?,
+                        level <= most,
+                        "`{filter}`: {module} at {level}"
+                    );
+                }
+            }
+        }
+        assert!(!logs("hotset_store", "hotset_engine", Level::ERROR)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_level_that_there_is_not_is_refused_by_name() {
+        let refused = log_filter("hotset_store=loud").map_err(|error| error.message);
+        assert!(refused.is_err_and(|message| message.contains("`log` cannot be `hotset_store=loud`")));
+    }
 }
