@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, SupportsIndex, final
 
 from ._client.source import JobSettings
+from ._dataset.numbers import Number
 
 __version__: str
 
@@ -123,9 +124,17 @@ class Client:
 
 @final
 class Indices:
-    """Numbers of samples, checked as a list's indices are, with the epochs of those that are marked."""
+    """Numbers of samples, checked as a list's indices are, with the epochs of those that are marked.
 
-    def __new__(cls, asked: Iterable[SupportsIndex], samples: int) -> Self: ...
+    `check` is called with the class of marked numbers before any of them is looked at, to refuse it.
+    """
+
+    def __new__(
+        cls,
+        asked: Iterable[SupportsIndex],
+        samples: int,
+        check: Callable[[type[Number]], None] | None = None,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def ids(self) -> list[int]:
         """The numbers, without marks, counted from 0."""

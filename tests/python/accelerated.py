@@ -2,7 +2,7 @@
 
     torchrun accelerated.py OUT PLACE HOW
 
-HOW is `hook`, or `prepare` to give the loader to Accelerate itself.
+HOW is `hook`; `prepare` to give the loader to Accelerate itself; or `stateful`, with a state of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import hotset
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 from hotset.integrations.accelerate import Hook
 from torch.utils.data import DataLoader
 
@@ -21,7 +22,9 @@ from torch.utils.data import DataLoader
 def main() -> None:
     """Trains two epochs."""
     out, place, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(
+        cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=how == "stateful")
+    )
     train = hotset.Dataset(place, with_ids=True)
     sampler = hotset.Sampler(train)
     loader = DataLoader(train, 4, sampler=sampler, num_workers=0, collate_fn=_ids)

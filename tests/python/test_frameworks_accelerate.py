@@ -58,8 +58,11 @@ def test_two_processes_train_every_sample_once(tmp_path: Path) -> None:
         assert {"hotset/wait/rank0", "hotset/wait/rank1"} <= set(ended[1]["measured"])
 
 
-def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    for lines in launched(tmp_path / "out", equal_files(tmp_path / "tree", 41, 50), "prepare"):
+@pytest.mark.parametrize("how", ["prepare", "stateful"])
+def test_a_loader_that_accelerate_would_divide_again_is_refused_with_what_to_write(
+    tmp_path: Path, how: str
+) -> None:
+    for lines in launched(tmp_path / "out", equal_files(tmp_path / "tree", 41, 50), how):
         assert len(lines) == 1 and "hotset.integrations.accelerate.Hook" in lines[0]["refused"]
 
 

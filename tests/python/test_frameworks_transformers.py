@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import hotset
 import pytest
 import torch
 import transformers
+from accelerate import Accelerator
+from hotset._client.notes import forget
 from hotset.integrations.accelerate import Hook
 from hotset.integrations.transformers import Mixin
 from torch.optim.lr_scheduler import OneCycleLR
@@ -193,3 +196,19 @@ def test_a_checkpoint_without_the_samplers_place_is_refused(tmp_path: Path) -> N
     second = _trainer(place, tmp_path / "out", "iis")
     with pytest.raises(hotset.InvalidError, match="says where the sampler stood"):
         second.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+
+
+def test_a_trainer_with_the_hook_alone_is_told_that_its_epochs_differ(tmp_path: Path) -> None:
+    train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True, decode=_pair)
+    accelerator = Accelerator(cpu=True)
+
+    def prepared(sampler: hotset.Sampler) -> None:
+        forget()
+        Hook(accelerator, sampler).prepare(DataLoader(train, BATCH, sampler=sampler, collate_fn=_collated))
+
+    with pytest.warns(hotset.HotsetWarning, match=r'`hotset\.Sampler\(\.\.\., "iis", epoch_length="auto"\)`'):
+        prepared(hotset.Sampler(train, "iis"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", hotset.HotsetWarning)
+        prepared(hotset.Sampler(train, "iis", epoch_length="auto"))
+        prepared(hotset.Sampler(train))

@@ -14,10 +14,14 @@ from pathlib import Path
 import hotset
 import hotset._client.job
 import pytest
+from hotset._client import notes
 from hotset._client.notes import warn_once
 from processes import Server
 from torch.utils.data import DataLoader
 from trees import equal_files
+
+NAMES_THE_LINE = sys.version_info >= (3, 12)
+"""Whether `warnings` can name the user's line, past the files of libraries."""
 
 VALIDATION = """
 import sys, hotset
@@ -75,7 +79,7 @@ def train(
     return dataset
 
 
-def test_a_warning_comes_once_from_rank_0_and_names_the_users_line() -> None:
+def test_a_warning_comes_once_from_rank_0() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for text in ("warm-up, epoch 1", "warm-up, epoch 2"):
@@ -84,7 +88,7 @@ def test_a_warning_comes_once_from_rank_0_and_names_the_users_line() -> None:
         warn_once("another")
         warn_once("another")
     assert [str(warning.message) for warning in caught] == ["warm-up, epoch 1", "another"]
-    assert {warning.filename for warning in caught} == {__file__}
+    assert {warning.filename for warning in caught} == {__file__ if NAMES_THE_LINE else notes.__file__}
     assert all(warning.category is hotset.HotsetWarning for warning in caught)
 
 
@@ -192,7 +196,7 @@ def test_a_loader_that_shuffles_without_a_sampler_is_told_once_what_to_write(
     assert "no Sampler plans them" in noted
     line = 1 + SHUFFLED.splitlines().index("        for batch in loader:  # this line")
     # A spawned worker knows nothing of the program's lines.
-    assert method == "spawn" or said.startswith(f"{tmp_path}/program.py:{line}: ")
+    assert method == "spawn" or not NAMES_THE_LINE or said.startswith(f"{tmp_path}/program.py:{line}: ")
 
 
 @pytest.mark.parametrize("kind", ["in order", "held out"])

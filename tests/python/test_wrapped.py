@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import hotset
 import pytest
 import torch
+from hotset._client.notes import forget
 from hotset._sampler.losses import places_on
 from test_indices import as_planned
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
@@ -111,7 +113,7 @@ def test_a_subset_goes_on_from_its_state(whole: hotset.Dataset) -> None:
 def test_the_numbers_of_a_part_are_refused_by_the_whole(whole: hotset.Dataset) -> None:
     sampler = hotset.Sampler(Subset(whole, IDS))
     loader: DataLoader[Any] = DataLoader(Doubled(whole), batch_size=10, sampler=sampler, collate_fn=list)
-    with pytest.raises(hotset.InvalidError, match="give the loader the `Subset`"):
+    with pytest.raises(hotset.InvalidError, match=r"Dataset` of 150 samples.*Subset` of 120 samples"):
         next(iter(loader))
 
 
@@ -278,21 +280,21 @@ class Plain(Doubled):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_of_another_dataset_than_the_samplers_is_refused_with_what_to_write(
-    whole: hotset.Dataset, workers: int
+def test_a_dataset_refuses_the_numbers_of_another_with_what_to_write(
+    whole: hotset.Dataset, two: list[hotset.Dataset], workers: int
 ) -> None:
-    part, permuted = Subset(whole, IDS), Subset(whole, list(range(WHOLE))[::-1])
+    part, together = Subset(whole, IDS), ConcatDataset(two)
     wrong: list[tuple[Any, Any, str]] = [
         (
-            whole,
             part,
-            r"a `torch\S+Subset` of 120 samples.*`hotset\S+Dataset` of 150.*sampler=hotset.Sampler\(part\)",
+            whole,
+            r"a `hotset\S+Dataset` of 150 samples.*`torch\S+Subset` of 120.*sampler=hotset.Sampler\(part\)",
         ),
-        (whole, permuted, "Subset` of 150 samples"),
-        (part, whole, "Dataset` of 150 samples.*Subset` of 120"),
-        (part, Subset(whole, IDS[:100]), "Subset` of 100 samples.*Subset` of 120"),
-        (whole, Plain(part), "Plain` of 120 samples.*what your dataset wraps"),
-        (whole.select(IDS), whole, "Dataset` of 150 samples"),
+        (part, Doubled(whole), "Subset` of 120 samples.*what your dataset wraps"),
+        (whole.select(IDS), whole, "Dataset` of 150 samples.*Dataset` of 120"),
+        (whole, whole.select(IDS), "Dataset` of 120 samples.*Dataset` of 150"),
+        (two[0], two[1], "Dataset` of 100 samples.*Dataset` of 50"),
+        (together, whole, "Dataset` of 150 samples.*ConcatDataset` of 150"),
     ]
     for planned_dataset, loaded_dataset, message in wrong:
         sampler = hotset.Sampler(planned_dataset)
@@ -302,9 +304,56 @@ def test_a_loader_of_another_dataset_than_the_samplers_is_refused_with_what_to_w
         (part, Subset(whole, list(IDS))),
         (whole, Plain(whole)),
         (whole, Doubled(whole)),
+        (whole, pickle.loads(pickle.dumps(whole))),
         (part, Plain(part)),
     ]
     for planned_dataset, loaded_dataset in right:
         sampler = hotset.Sampler(planned_dataset)
         loader: DataLoader[Any] = DataLoader(loaded_dataset, 10, sampler=sampler, collate_fn=list)
         assert len(loaded(loader)) == len(planned_dataset)
+
+
+def test_a_sampler_of_the_whole_that_draws_for_a_part_is_said_to_be_passed_by(whole: hotset.Dataset) -> None:
+    sampler = hotset.Sampler(whole)
+    for loaded_dataset in (Plain(Subset(whole, IDS)), Subset(whole, list(range(WHOLE))[::-1])):
+        forget()
+        sampler = hotset.Sampler(whole)
+        loader: DataLoader[Any] = DataLoader(loaded_dataset, 10, sampler=sampler, collate_fn=list)
+        with pytest.warns(hotset.HotsetWarning, match="make the Sampler of the `Subset`"):
+            loaded(loader)
+    smaller: DataLoader[Any] = DataLoader(Subset(whole, IDS), 10, sampler=sampler, collate_fn=list)
+    with pytest.raises(IndexError):
+        loaded(smaller)
+
+
+@pytest.mark.parametrize("off", [False, True])
+@pytest.mark.parametrize("part", [False, True])
+def test_an_epoch_that_was_drawn_for_another_dataset_is_said_when_the_next_begins(
+    whole: hotset.Dataset, off: bool, part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if off:
+        monkeypatch.setenv("HOTSET", "off")
+        whole = hotset.Dataset(whole.source._listing.place, with_ids=True)  # type: ignore[attr-defined]
+    forget()
+    planned_dataset = Subset(whole, range(50)) if part else whole
+    other: Data[Any] = Subset(whole, range(60, WHOLE)) if part else TensorDataset(torch.arange(WHOLE))
+    sampler = hotset.Sampler(planned_dataset)
+    loader: DataLoader[Any] = DataLoader(other, 10, sampler=sampler, collate_fn=list)
+    assert sum(map(len, loader)) == len(sampler)
+    sampler.set_epoch(1)
+    made_of = "Subset` of 50" if part else "Dataset` of 150"
+    with pytest.warns(hotset.HotsetWarning, match=f"0 of its .* were asked for: the loader.*{made_of}"):
+        next(iter(loader))
+
+
+@pytest.mark.filterwarnings("error::hotset.HotsetWarning")
+def test_epochs_that_are_asked_for_are_not_warned_of(whole: hotset.Dataset) -> None:
+    forget()
+    for dataset in (Subset(whole, IDS), whole):
+        sampler = hotset.Sampler(dataset)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            loader: DataLoader[Any] = DataLoader(
+                dataset, 64, sampler=sampler, collate_fn=list, drop_last=True
+            )
+            assert len(loaded(loader)) == len(sampler) // 64 * 64

@@ -65,6 +65,20 @@ fn a_training_that_passes_its_sampler_by_is_noticed_once_and_told_to_rank_0() {
 }
 
 #[test]
+fn an_epoch_that_is_begun_and_not_asked_for_is_noticed_after_a_few_batches() {
+    let (opened, _) = dataset(&[10; 2000]);
+    let engine = engine();
+    let reader = Reader::new(&engine, &opened);
+    engine.open_job(reader.session, request(&opened, "20%", "minio"), None).unwrap();
+    let plain: Vec<u64> = (0..2000).collect();
+    assert!(ask(&reader, 0, &plain[..400], Purpose::Served).unwrap().remark.is_none(), "before an epoch");
+    epoch_indices(&engine, 0);
+    assert!(ask(&reader, 0, &plain[400..600], Purpose::Served).unwrap().remark.is_none());
+    let told = ask(&reader, 0, &plain[600..700], Purpose::Served).unwrap().remark.unwrap();
+    assert!(told.starts_with("700 of 700 samples served were asked for past the Sampler"), "{told}");
+}
+
+#[test]
 fn an_evaluation_beside_a_training_and_a_dataset_without_a_sampler_are_not_noticed() {
     let (opened, _) = dataset(&[1000; 100]);
     let engine = engine();

@@ -20,18 +20,25 @@ pub(crate) struct Indices {
 
 #[pymethods]
 impl Indices {
-    /// Judges indices of a dataset of so many samples, negative ones counted from its end.
+    /// Judges indices of a dataset of so many samples, negative ones counted from its end. `check` is called with
+    /// the class of marked ones before they are, and may refuse it.
     #[new]
-    fn new(asked: &Bound<'_, PyAny>, samples: Whole<u64>) -> PyResult<Self> {
+    #[pyo3(signature = (asked, samples, check=None))]
+    fn new(
+        asked: &Bound<'_, PyAny>,
+        samples: Whole<u64>,
+        check: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let samples = samples.0;
-        let mut marks = Marks::default();
+        let mut marks = Marks { check, last: None };
         let mut one = |value: &Bound<'_, PyAny>| {
+            let epoch = marks.epoch(value)?;
             let sample = match number(value)? {
                 Some(number) if number < 0 => number.checked_add_unsigned(samples),
                 number => number,
             };
             match sample.and_then(|sample| u64::try_from(sample).ok()).filter(|sample| *sample < samples) {
-                Some(sample) => Ok(Index { epoch: marks.epoch(value)?, sample }.into_raw()),
+                Some(sample) => Ok(Index { epoch, sample }.into_raw()),
                 None => {
                     let text = format!("there is no sample {} in a dataset of {samples}", shown(value));
                     Err(PyIndexError::new_err(text))
@@ -79,7 +86,7 @@ impl FromPyObject<'_, '_> for Asked {
         if let Ok(judged) = values.cast::<Indices>() {
             return Ok(Self(judged.get().raw.clone()));
         }
-        let mut marks = Marks::default();
+        let mut marks = Marks { check: None, last: None };
         let pack = |value: &Bound<'_, PyAny>| {
             let sample = value.extract::<Whole<u64>>()?.0;
             Ok(Index { epoch: marks.epoch(value)?, sample }.into_raw())
@@ -98,12 +105,12 @@ fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 /// Finds the epochs of marked numbers; those of a batch are nearly always of one type.
-#[derive(Default)]
-struct Marks {
+struct Marks<'a, 'py> {
+    check: Option<&'a Bound<'py, PyAny>>,
     last: Option<(Py<PyType>, Option<u64>)>,
 }
 
-impl Marks {
+impl Marks<'_, '_> {
     fn epoch(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         if value.is_exact_instance_of::<PyInt>() {
             return Ok(None);
@@ -117,6 +124,7 @@ impl Marks {
         static NUMBER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let number = NUMBER.import(value.py(), "hotset._dataset.numbers", "Number")?;
         let epoch = if class.is_subclass(number)? {
+            self.check.map(|check| check.call1((&class,))).transpose()?;
             Some(class.getattr("epoch")?.extract::<u64>()?).filter(|epoch| *epoch <= LAST_EPOCH)
         } else {
             None

@@ -10,15 +10,16 @@ import logging
 import os
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
 from ..errors import ChangedError
+from .listed_source import ListedSource
 from .listing import Listing, Progress
 from .rank import Ranks
 from .rolling_plan import RollingPlan
-from .source import KEPT, Catalog, Label, Plan, Scheme
+from .source import Catalog, Label, Plan, Scheme
 from .tally import Counts, Tally
 
 _log = logging.getLogger(__name__)
@@ -30,33 +31,16 @@ _inherited: list[_core.Catalog] = []
 cannot be used here, nor ended."""
 
 
-class DirectSource:
+class DirectSource(ListedSource):
     """Answers a dataset from its store."""
 
     def __init__(self, listing: Listing, *, progress: Progress | None) -> None:
+        super().__init__(listing)
         _say_once()
-        self._listing = listing
-        self._scheme = KEPT
-        self._ranks = Ranks()
         self._tally = Tally()
-        self._native: _core.Catalog | None = None
         self._pid = os.getpid()
-        self._catalog: Catalog | None = None
-        self._catalog = Catalog.of(self._listed(progress).info())
-
-    @property
-    def catalog(self) -> Catalog:
-        if self._catalog is None:
-            raise AssertionError("a listing was made in the constructor")
-        return self._catalog
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return self._listing.storage_options
-
-    @property
-    def planned(self) -> bool:
-        return self._scheme.planned
+        self._native: _core.Catalog | None = self._list(progress)
+        self._catalog = Catalog.of(self._native.info())
 
     @property
     def past_server(self) -> bool:
@@ -70,9 +54,6 @@ class DirectSource:
 
     def resume(self, run: str, epoch: int, position: int) -> None:
         """Past the server every plan follows from the seed, and nothing is learned."""
-
-    def ranks(self) -> tuple[int, int]:
-        return self._ranks.resolve()
 
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> Read:
         # A loader's batch is of one epoch.
@@ -105,19 +86,19 @@ class DirectSource:
         return planned(epoch) if length in (None, "auto") else RollingPlan(planned, epoch, int(length))
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
-        """Nobody plans from scores here."""
+        """Nothing is planned from scores here."""
 
     def reevaluation(self, epoch: int) -> Sequence[int]:
         return ()
 
     def reevaluated(self, epoch: int, ids: Sequence[int], losses: Sequence[float], last: bool) -> None:
-        """Nobody plans from losses here."""
+        """Nothing is planned from losses here."""
 
     def reevaluation_batch(self, epoch: int, ids: Sequence[int]) -> Read:
         return self._read(ids)
 
     def end_epoch(self, epoch: int, accuracy: float | None) -> None:
-        """Nobody plans from accuracies here."""
+        """Nothing is planned from accuracies here."""
 
     def importance(self) -> bytes:
         """Nothing is known here."""
@@ -160,29 +141,32 @@ class DirectSource:
     def close(self) -> None:
         self._native = None
 
-    def _listed(self, progress: Progress | None = None) -> _core.Catalog:
+    def _listed(self) -> _core.Catalog:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             if self._native is not None and "://" in self._listing.place + self._listing.root:
                 _inherited.append(self._native)
                 self._native = None
         if self._native is None:
-            native = _core.Catalog(
-                self._listing.place,
-                layout=self._listing.layout,
-                extensions=self._listing.extensions,
-                storage_options=self._listing.storage_options,
-                label=self._listing.label,
-                root=self._listing.root,
-                select=self._listing.selected or (),
-                progress=progress,
-            )
-            if self._catalog is not None and native.info()["dataset"] != self._catalog.dataset:
+            native = self._list()
+            if native.info()["dataset"] != self.catalog.dataset:
                 raise ChangedError(
                     f"`{self._listing.place}` holds other files than when it was opened; open it again"
                 )
             self._native = native
         return self._native
+
+    def _list(self, progress: Progress | None = None) -> _core.Catalog:
+        return _core.Catalog(
+            self._listing.place,
+            layout=self._listing.layout,
+            extensions=self._listing.extensions,
+            storage_options=self._listing.storage_options,
+            label=self._listing.label,
+            root=self._listing.root,
+            select=self._listing.selected or (),
+            progress=progress,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ranks": self._ranks.settled(), "_native": None}

@@ -1,22 +1,30 @@
 """Warnings about what is no error: each once a run, by rank 0, as a `HotsetWarning`.
 
 The server keeps what there is to say of a job and shows it as `note:` in `hotset stats`; what it says when a
-job is opened or an epoch begins comes here. What only the client knows comes here alone.
+job is opened or an epoch begins comes here. What only the client knows comes here alone. From Python 3.12 on
+a warning names the line of the user's program; before that, this file.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 import warnings
-from types import FrameType
 
 from ..errors import HotsetWarning
 
 _OWN = __name__.partition(".")[0]
-_BETWEEN = {
-    *(_OWN, "torch", "torchdata", "lightning", "pytorch_lightning", "accelerate", "transformers", "tqdm"),
-    *sys.stdlib_module_names,
-}
+_FRAMEWORKS = (
+    _OWN,
+    "torch",
+    "torchdata",
+    "lightning",
+    "pytorch_lightning",
+    "accelerate",
+    "transformers",
+    "tqdm",
+)
 """Packages whose code may stand between a user's program and what warns."""
 
 _said: set[str] = set()
@@ -27,7 +35,10 @@ def warn_once(text: str, *, rank: int = 0, name: str = "") -> None:
     if rank != 0 or (name or text) in _said:
         return
     _said.add(name or text)
-    warnings.warn(text, HotsetWarning, stacklevel=_depth())
+    if sys.version_info >= (3, 12):
+        warnings.warn(text, HotsetWarning, skip_file_prefixes=_skipped())
+    else:
+        warnings.warn(text, HotsetWarning, stacklevel=1)
 
 
 def forget() -> None:
@@ -35,18 +46,12 @@ def forget() -> None:
     _said.clear()
 
 
-def _depth() -> int:
-    """The `stacklevel` at which `warn_once` finds the line of the user's program.
-
-    A worker that was not forked has none; there the line is that of whoever called Hotset.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    depth, caller = 1, 0
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in _BETWEEN:
-            return depth
-        if package != _OWN and not caller:
-            caller = depth
-        frame, depth = frame.f_back, depth + 1
-    return caller or 1
+def _skipped() -> tuple[str, ...]:
+    """The folders of what may stand between: the library of Python, and the frameworks that are loaded."""
+    # Packages of users may lie below the library, in `site-packages`.
+    library = sysconfig.get_path("stdlib")
+    files = [
+        os.path.join(library, name) for name in ("concurrent", "contextlib", "multiprocessing", "threading")
+    ]
+    loaded = [getattr(sys.modules.get(name), "__file__", None) for name in _FRAMEWORKS]
+    return (*files, *(os.path.dirname(file) + os.sep for file in loaded if file))

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,11 +21,12 @@ from .. import _core
 from ..errors import Error, InvalidError, LostError
 from . import job, server
 from .deadline import Deadline
+from .listed_source import ListedSource
 from .listing import Listing, Progress
 from .notes import warn_once
 from .rank import Ranks
 from .settings import Settings
-from .source import KEPT, Catalog, Label, Scheme
+from .source import Catalog, Label, Scheme
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -37,7 +38,7 @@ _FAREWELL = 5.0
 """Seconds that closing a job may take; whatever goes wrong then, the server will find out by itself."""
 
 
-class ServerSource:
+class ServerSource(ListedSource):
     """Answers a dataset through a server."""
 
     def __init__(
@@ -50,14 +51,12 @@ class ServerSource:
         settings: Settings,
         progress: Progress | None,
     ) -> None:
+        super().__init__(listing)
         deadline = Deadline(wait)
         self.job = job.new(name, listing.place, settings)
-        self._listing = listing
         self._named = name
         self._cache = cache
         self._wait = wait
-        self._scheme = KEPT
-        self._ranks = Ranks()
         self._plans = 0
         """Samplers so far; each has a job of its own."""
         self._loads = 0
@@ -77,18 +76,6 @@ class ServerSource:
         """The connection on which this process is in the job."""
         self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
         self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._catalog
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return self._listing.storage_options
-
-    @property
-    def planned(self) -> bool:
-        return self._scheme.planned
 
     @property
     def past_server(self) -> bool:
@@ -154,9 +141,6 @@ class ServerSource:
         if self._note:
             warn_once(self._note, rank=self.ranks()[0])
             self._note = ""
-
-    def ranks(self) -> tuple[int, int]:
-        return self._ranks.resolve()
 
     def batch(self, asked: _core.Indices, *, matched: bool = False) -> _core.Batch:
         rank, _ = self.ranks()

@@ -164,6 +164,9 @@ class Planning(Protocol):
 class Source(Planning, Protocol):
     """Answers what a dataset and its sampler ask."""
 
+    identity: str
+    """Tells it from every other source, in all processes that it is copied to."""
+
     @property
     def planned(self) -> bool:
         """Whether a sampler plans it."""

@@ -23,6 +23,7 @@ from .._client.server_source import ServerSource
 from .._client.settings import Settings
 from .._client.source import Batch, Source
 from ..errors import Error, InvalidError
+from .numbers import Number, described
 from .options import Options
 from .parts import Part, Parts, places_of
 from .progress import shown
@@ -112,23 +113,25 @@ class Dataset(Base):
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
         """The samples at `indices`, in one call to the server. Loaders use it for whole batches."""
-        asked = _core.Indices(indices, len(self))
+        asked = _core.Indices(indices, len(self), self._check_plan)
         ids = asked.ids()
         if not ids:
             return []
         if asked.epochs():
-            self._check_planned()
             return self._samples(ids, self.source.batch(asked), self._first)
         if self._parts:
             return self._shared(ids)
         return self._samples(ids, self.source.batch(asked, matched=self._parts.had))
 
-    def _check_planned(self) -> None:
-        """Refuses numbers that a Sampler of a part has given: here they are other samples."""
-        if self._parts and not self.source.planned:
+    def _check_plan(self, numbers: type[Number]) -> None:
+        """Refuses the numbers of a Sampler of another dataset: here they are other samples."""
+        plan = numbers.plan
+        if plan is not None and self.source.identity not in plan.sources:
             raise InvalidError(
-                "the loader has the whole dataset, and a Sampler that plans a `Subset` of it, whose numbers "
-                "are other samples here; give the loader the `Subset`"
+                f"the loader has a {described(self, len(self))}, and its Sampler was made of another "
+                f"dataset, a {plan.made_of}, whose numbers stand for other samples there; give both the "
+                "same: `DataLoader(part, sampler=hotset.Sampler(part))`, or the Sampler what your dataset "
+                "wraps"
             )
 
     def _shared(self, ids: list[int]) -> list[Any]:

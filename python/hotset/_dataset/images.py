@@ -15,6 +15,7 @@ from typing import Any, Unpack
 
 from .._client.source import Batch
 from ..errors import InvalidError
+from .classes import Classes
 from .dataset import Dataset
 from .options import OptionArguments, Options
 
@@ -22,7 +23,7 @@ _BLOCK = 16_384
 """Samples described in one call when the whole dataset is asked for."""
 
 
-class ImageFolder(Dataset):
+class ImageFolder(Classes, Dataset):
     """Images in one folder for each class.
 
     `root`, `transform`, `target_transform` and `loader` are torchvision's, but `loader` makes an image of a
@@ -46,16 +47,6 @@ class ImageFolder(Dataset):
         self.decode = None
         self._open(Options(**options), "images", root)
         self.root = str(Path(root).expanduser()) if "://" not in os.fspath(root) else os.fspath(root)
-
-    @property
-    def classes(self) -> list[str]:
-        """The names of the classes, sorted; a label is a place in this list."""
-        return list(self._source.catalog.classes)
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
-        return {name: label for label, name in enumerate(self._source.catalog.classes)}
 
     @cached_property
     def samples(self) -> list[tuple[str, int]]:

@@ -6,27 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from .._client.source import Batch
+from .classes import Classes
 from .dataset import Dataset
 
 ABSENT = 2**32 - 1
 """Where a part begins that its sample does not have."""
 
 
-class LabelledDataset(Dataset):
+class LabelledDataset(Classes, Dataset):
     """Samples as `(sample, label)`, or alone where there are no labels; the id comes last if asked for."""
 
     target_transform: Callable[[Any], Any] | None = None
     """What is made of a label."""
-
-    @property
-    def classes(self) -> list[str]:
-        """The names of the classes, sorted, where labels are text; a label is a place in this list."""
-        return list(self._source.catalog.classes)
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
-        return {name: label for label, name in enumerate(self._source.catalog.classes)}
 
     @property
     def parts(self) -> tuple[str, ...]:

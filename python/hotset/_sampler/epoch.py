@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 
 from .._client.source import Plan
-from .._dataset.numbers import Number, numbers_of
+from .._dataset.numbers import Number, PlanMark, numbers_of
 from ..errors import InvalidError
 from .weights import Weights
 
@@ -38,7 +38,9 @@ def marked(plan: Plan) -> int:
 class Epoch:
     """One rank's part of one epoch."""
 
-    def __init__(self, number: int, plan: Plan, start: int, samples: int) -> None:
+    def __init__(
+        self, number: int, plan: Plan, start: int, samples: int, plan_mark: PlanMark | None = None
+    ) -> None:
         self.number = number
         self.plan = plan
         self.start = start
@@ -51,6 +53,7 @@ class Epoch:
         """Whether anything was reported in this epoch, so that `trained` means something."""
         self.weights: Weights | None = None
         self._served = bytearray(samples)
+        self._numbers = numbers_of(number, plan_mark)
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -70,7 +73,7 @@ class Epoch:
             self.weights.add(ids, weights)
         for number in ids:
             self._served[number] = 1
-        return list(map(numbers_of(self.number), ids))
+        return list(map(self._numbers, ids))
 
     def check(self, ids: list[int]) -> None:
         """Refuses ids that were not handed out in this epoch."""

@@ -27,10 +27,10 @@ from .._client.source import Plan, Scheme
 from .._dataset.dataset import Dataset
 from .._dataset.numbers import Number
 from ..errors import InvalidError
-from .callers import check_callers
 from .epoch import Epoch
 from .feedback import Feedback, check_irreducible
 from .lengths import check_length, check_same_length, most_drawn, own_length, steps, whole_length
+from .loader_checks import check_accelerate, warn_unasked
 from .losses import check_ids, check_loss
 from .position import Position
 from .reevaluation import Evaluation, Loss
@@ -113,6 +113,9 @@ class Sampler(DistributedSampler[int]):
         # Held as long as this is: the part, if it is one, of the dataset that the loader asks.
         self._target = target_of(dataset)
         self._source = self._target.source
+        self._mark = self._target.mark(dataset)
+        self._looked = False
+        """Whether it was looked at what the loader asks for."""
         scheme = scheme_of(
             strategy,
             policy,
@@ -180,6 +183,11 @@ class Sampler(DistributedSampler[int]):
         return self._strategy.follows_seed
 
     @property
+    def has_equal_epochs(self) -> bool:
+        """Whether all epochs are equally long, so that `len(loader)` never changes."""
+        return self.epoch_length is not None or self._strategy.is_whole or self._source.past_server
+
+    @property
     def num_samples(self) -> int:  # type: ignore[override]
         """Samples this rank trains in this epoch."""
         return len(self)
@@ -226,10 +234,11 @@ class Sampler(DistributedSampler[int]):
                     "`set_epoch` was not called before an epoch; counting epochs from here: %d", following
                 )
             self.set_epoch(following)
-        check_callers(self.dataset, self._source.catalog.samples, self._source.ranks()[1])
+        check_accelerate(self, self._source.ranks()[1])
+        self._check_asked()
         start, plan = self._plan()
         self._check_place(start, plan)
-        running = self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples)
+        running = self._running = Epoch(self.epoch, plan, start, self._source.catalog.samples, self._mark)
         if self._position.replays:
             running.handed = 0
         self._position, self._planned = self._position.iterated(), None
@@ -250,6 +259,15 @@ class Sampler(DistributedSampler[int]):
         if self._planned is None or self._planned[:2] != (self.epoch, start):
             self._planned = self.epoch, start, self._source.plan(self.epoch, start)
         return start, self._planned[2]
+
+    def _check_asked(self) -> None:
+        """Looks once whether the samples of the first epoch that was drawn to its end were asked for."""
+        before = self._running
+        if self._looked or before is None or before.number == self.epoch or before.handed < len(before):
+            return
+        self._looked = True
+        if not before.start:
+            warn_unasked(self._source.stats(), before.number, len(before), self._mark, self.rank)
 
     def _check_place(self, start: int, plan: Plan) -> None:
         """Warns where a state is a place of another plan."""

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from .._client.source import Planning
 from .._dataset.dataset import Dataset
+from .._dataset.numbers import PlanMark, described, named
 from .._dataset.parts import Part
 from ..errors import InvalidError
 from .concat import ConcatSource
@@ -29,6 +30,11 @@ class Target:
     def sizes(self) -> list[int]:
         """The samples of each dataset."""
         return [len(dataset) for _, dataset in self.datasets]
+
+    def mark(self, dataset: object) -> PlanMark:
+        """What numbers of its plans are marked with, where the Sampler was made of `dataset`."""
+        sources = tuple(asked.source.identity for _, asked in self.datasets)
+        return PlanMark(sources, described(dataset, sum(self.sizes)))
 
 
 def target_of(dataset: object) -> Target:
@@ -83,9 +89,3 @@ def within(dataset: object) -> tuple[list[int], object]:
         ids = [index(below.indices[number]) for number in ids]
         below = below.dataset
     return ids, below
-
-
-def named(thing: object) -> str:
-    """What a thing is, for messages."""
-    kind = type(thing)
-    return f"`{kind.__module__}.{kind.__qualname__}`".replace("`builtins.", "`")

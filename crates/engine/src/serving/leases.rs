@@ -58,7 +58,7 @@ impl Job {
     fn notice(&mut self, batch: &Batch, items: &[Item]) -> Option<String> {
         let samples = self.dataset.samples();
         if items.iter().any(|item| matches!(item.role, Role::Unplanned { .. })) {
-            return self.notice_unplanned(batch.rank, samples);
+            return self.notice_unplanned(batch.rank, items.len(), samples);
         }
         if batch.matched || !matches!(items.first()?.role, Role::Kept { .. }) {
             return None;

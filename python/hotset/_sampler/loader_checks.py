@@ -1,0 +1,64 @@
+"""Finds loaders that do with a sampler's numbers something else than it plans.
+
+A sampler is not told which loader draws from it. A dataset of Hotset's refuses the numbers of another
+dataset's plan by itself (`numbers`). What is left is found here, from what Accelerate says of the loader that
+is iterated, and from what the server counted of an epoch that was drawn (decision 18).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .._client.notes import warn_once
+from .._dataset.numbers import PlanMark
+from ..errors import InvalidError
+
+
+def check_accelerate(sampler: object, world: int) -> None:
+    """Refuses to have the part of one of `world` ranks divided among the processes of Accelerate."""
+    state = sys.modules.get("accelerate.state")
+    if state is None or world == 1:
+        return
+    # A prepared loader enters itself here before it draws.
+    loader = state.GradientState().active_dataloader
+    if loader is not None and _divides(loader) and _draws_from(loader, sampler):
+        raise InvalidError(
+            f"the sampler has divided its samples among {world} ranks, and Accelerate divides them "
+            "once more; instead of `accelerator.prepare(loader)` write "
+            "`hotset.integrations.accelerate.Hook(accelerator, sampler).prepare(loader)`"
+        )
+
+
+def _divides(loader: Any) -> bool:
+    """Whether a prepared loader divides what it draws among processes."""
+    module = sys.modules["accelerate.data_loader"]
+    if issubclass(type(loader), module.DataLoaderDispatcher):
+        return True
+    batches = getattr(loader, "batch_sampler", None)
+    return isinstance(batches, module.BatchSamplerShard) and batches.num_processes > 1
+
+
+def _draws_from(loader: Any, sampler: object) -> bool:
+    """Whether a loader draws from `sampler`, by itself or through samplers of batches."""
+    for name in ("batch_sampler", "sampler"):
+        inner = getattr(loader, name, None)
+        if inner is sampler or (inner is not None and _draws_from(inner, sampler)):
+            return True
+    return False
+
+
+def warn_unasked(stats: dict[str, Any], epoch: int, drawn: int, mark: PlanMark, rank: int) -> None:
+    """Warns where this rank's loader has drawn all of an epoch, and the dataset was hardly asked for it."""
+    jobs = stats.get("datasets", [stats])
+    served = sum(each["served"] for job in jobs for each in job["epochs"] if each["epoch"] == epoch)
+    beside = sum(job["unplanned"]["served"] for job in jobs)
+    # A loader that leaves out an incomplete last batch asks for more than half.
+    if 2 * (served + beside) <= drawn:
+        warn_once(
+            f"the Sampler's epoch {epoch} was drawn to its end, and {served + beside} of its {drawn} samples "
+            f"were asked for: the loader has another dataset than the {mark.made_of} that the Sampler was "
+            "made of; give both the same: `DataLoader(part, sampler=hotset.Sampler(part))`",
+            rank=rank,
+            name="unasked",
+        )
