@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use hotset_core::{Error, Result};
-use hotset_store::package::Room;
+use hotset_store::package::PackagePlace;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ use crate::table;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hotset pack inspect /scratch/packages                  # who has packages there, and how many
+  hotset pack inspect /scratch/packages                  # which jobs have packages there, and how many
   hotset pack inspect /scratch/packages/3f0c…/a01b…/00000003.hotset
   hotset pack verify s3://bucket/packages --storage-option aws_region=eu-central-1
   hotset pack gc /scratch/packages --older-than 7d --dry-run")]
@@ -50,32 +50,32 @@ enum Command {
     Gc(gc::Gc),
 }
 
-/// What every command is given.
-struct Given {
+/// The options that all commands take.
+struct Common {
     storage_options: BTreeMap<String, String>,
     json: bool,
 }
 
 impl Pack {
     pub(crate) fn run(self) -> Result<()> {
-        let given = Given { storage_options: self.storage_options.into_iter().collect(), json: self.json };
+        let common = Common { storage_options: self.storage_options.into_iter().collect(), json: self.json };
         let text = match self.command {
-            Command::Inspect(command) => command.run(&given)?,
+            Command::Inspect(command) => command.run(&common)?,
             Command::Verify(command) => {
-                let (text, outcome) = command.run(&given)?;
+                let (text, outcome) = command.run(&common)?;
                 table::print(&format!("{text}\n"));
                 return outcome;
             }
-            Command::Gc(command) => command.run(&given)?,
+            Command::Gc(command) => command.run(&common)?,
         };
         table::print(&format!("{text}\n"));
         Ok(())
     }
 }
 
-impl Given {
-    fn room(&self, place: &str) -> Result<Room> {
-        Room::open(place, &self.storage_options)
+impl Common {
+    fn place(&self, place: &str) -> Result<PackagePlace> {
+        PackagePlace::open(place, &self.storage_options)
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn prepare(directory: &Path) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    // Not what a link leads to: whoever owns the link can have it lead elsewhere.
+    // Not what a link leads to: the owner of the link can have it lead elsewhere.
     let metadata = fs::symlink_metadata(directory).map_err(failed)?;
     let mode = metadata.mode() & 0o777;
     let wrong = if !metadata.is_dir() {

@@ -22,7 +22,7 @@ use crate::settings::{LogFormat, Settings};
 /// Seconds that a plan waits for ranks that have not come or not reported.
 const PATIENCE: u64 = 10;
 
-/// Reads in flight when nobody says otherwise: enough to hide a few milliseconds of latency.
+/// Reads in flight by default: enough to hide a few milliseconds of latency.
 const CONCURRENCY: usize = 32;
 /// With pauses of up to two seconds these outlast a store that is away for a minute.
 const RETRIES: u32 = 40;
@@ -88,7 +88,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         end_at_a_panic();
-        // SAFETY: the descriptor was made for this process and named on its command line; nobody else here
+        // SAFETY: the descriptor was made for this process and named on its command line; nothing else here
         // knows its number.
         let mut ready = self.ready_fd.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         let bound = self.bind();
@@ -97,7 +97,7 @@ impl Serve {
                 Ok(_) => "ready\n".to_owned(),
                 Err(error) => format!("{}\n", error.to_string().replace('\n', " ")),
             };
-            // Whoever started us may have gone meanwhile; the watch will notice.
+            // The process that started this one may have gone meanwhile; the watch will notice.
             let _ = ready.write_all(said.as_bytes());
         }
         drop(ready);
@@ -155,7 +155,7 @@ fn log_filter(log: &str) -> Result<Targets> {
     asked.join(",").parse().map_err(|error| Error::invalid(format!("`log` cannot be `{log}`: {error}")))
 }
 
-/// Ends the process at a panic in any thread: bookkeeping that broke off half-way must serve nobody. Clients find
+/// Ends the process at a panic in any thread: bookkeeping that broke off half-way must not serve anything. Clients find
 /// the server gone, and a private one is started anew.
 fn end_at_a_panic() {
     let usual = std::panic::take_hook();

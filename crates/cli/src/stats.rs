@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// Every serving is a hit (no storage read was made for it), packed (its bytes came in a package that was read) or
 /// single (a read of its own). `hit (paper's)` counts hit and packed, as papers do. `packed a request` is how many
-/// servings a package that was read brought, `waste` the share of package bytes served to nobody. `late` counts
+/// servings a package that was read brought, `waste` the share of package bytes that were not served. `late` counts
 /// servings that a reader waited for, `wait` how long batches waited in all. Tables are folded to the terminal's
 /// width, or to `$COLUMNS`.
 #[derive(Args)]
@@ -115,7 +115,7 @@ impl Stats {
             found.iter().flat_map(|one| &one.stats.jobs).map(|job| format!("`{}`", job.job)).collect();
         found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| job.job == self.job));
         found.retain(|one| !one.stats.jobs.is_empty());
-        // Who watches may wait for a job that is about to start.
+        // With `--watch` a job may be about to start.
         if found.is_empty() && self.watch.is_none() {
             let jobs = match known.as_slice() {
                 [] => "there are no jobs".to_owned(),
@@ -128,7 +128,7 @@ impl Stats {
 
     fn ask_one(&self, socket: &std::path::Path) -> Result<Found> {
         let mut tick = || Ok(());
-        // Nobody is to be watched on our account: process 0 is none.
+        // No process is to be watched for this client: 0 is none.
         let client = Client::connect(socket, 0, PATIENCE, &mut tick)?;
         let stats = client.stats(GetStats::default(), PATIENCE, &mut tick)?;
         Ok(Found { socket: socket.display().to_string(), stats })

@@ -5,7 +5,7 @@ use std::io::Write;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// Where nobody says how wide it is: a pipe, a file.
+/// Where the width is not known: a pipe, a file.
 const WIDTH: usize = 100;
 /// Blanks after each column.
 const GAP: u16 = 1;

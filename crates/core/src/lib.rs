@@ -1,4 +1,4 @@
-//! The pure part of Hotset: what is served, and who stays in the cache.
+//! The pure part of Hotset: what is served, and what stays in the cache.
 //!
 //! No I/O, no threads, no clock and no randomness of its own: time and seeds come as arguments, so that the
 //! simulator, the server and every test repeat to the sample.

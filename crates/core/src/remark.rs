@@ -12,7 +12,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    /// One that is shown where somebody looks.
+    /// One that is shown where a user looks.
     pub fn note(name: &'static str, text: impl Into<String>) -> Self {
         Self { name, text: text.into(), warns: false }
     }

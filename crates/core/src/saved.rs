@@ -2,7 +2,7 @@
 //!
 //! Numbers are short where they are small (seven bits a byte, the lowest first), an id takes the bytes that
 //! the largest id of the catalog needs. A checksum over the bytes, the name of whose they are and the number
-//! of samples comes last, so that what is damaged, cut short or somebody else's is told from what is whole.
+//! of samples comes last, so that what is damaged, cut short or foreign is told from what is whole.
 //! Every read says `None` where it cannot be; nothing is allocated for more than the bytes that are there.
 
 use crate::Id;
@@ -167,8 +167,8 @@ mod tests {
             writer.ids(ids.iter().copied());
             writer.bits(bits.iter().copied());
             writer.fixed(0x0123_4567, 3);
-            let saved = writer.seal("somebody");
-            let mut reader = Reader::open(&saved, "somebody", 70_000).unwrap();
+            let saved = writer.seal("owner");
+            let mut reader = Reader::open(&saved, "owner", 70_000).unwrap();
             for number in numbers {
                 prop_assert_eq!(reader.number(), Some(number));
             }
@@ -177,14 +177,14 @@ mod tests {
             prop_assert_eq!(reader.fixed(3), Some(0x0023_4567));
             prop_assert!(reader.fixed(1).is_none() && reader.end().is_some());
             prop_assert!(Reader::open(&saved, "another", 70_000).is_none());
-            prop_assert!(Reader::open(&saved, "somebody", 70_001).is_none());
+            prop_assert!(Reader::open(&saved, "owner", 70_001).is_none());
         }
 
         #[test]
         fn what_was_not_written_is_refused_and_never_too_much_for_it(
             bytes in proptest::collection::vec(any::<u8>(), 0..40), samples in 0usize..300
         ) {
-            prop_assert!(Reader::open(&bytes, "somebody", samples).is_none());
+            prop_assert!(Reader::open(&bytes, "owner", samples).is_none());
             let mut reader = Reader { bytes: &bytes, samples };
             while let Some(ids) = reader.ids() {
                 prop_assert!(ids.iter().all(|&id| (id as usize) < samples));

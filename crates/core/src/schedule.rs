@@ -101,7 +101,7 @@ struct Rank {
 }
 
 impl Schedule {
-    /// A plan that nobody has begun. `samples` is the catalog's length.
+    /// A plan that no rank has begun. `samples` is the catalog's length.
     pub fn new(plan: Arc<Plan>, samples: usize) -> Self {
         let slots = plan.ids().len();
         let mut first = vec![NONE; samples];
@@ -228,7 +228,7 @@ impl Schedule {
         self.packages.as_ref().map(|(packages, _)| packages)
     }
 
-    /// Notes that whoever had begun it is gone.
+    /// Notes that the ranks that had begun it are gone.
     pub fn set_restored(&mut self) {
         self.restored = true;
     }
@@ -243,7 +243,7 @@ impl Schedule {
         self.generation = generation;
     }
 
-    /// Whether another server had begun it: slots that nobody asks for here may have been served there.
+    /// Whether another server had begun it: slots that are not asked for here may have been served there.
     pub fn is_restored(&self) -> bool {
         self.restored
     }
@@ -303,7 +303,7 @@ impl Schedule {
         rest.all(|(slot, stage)| stage.is_done() || self.ranks[slot % self.ranks.len()].closed)
     }
 
-    /// Notes what was decided of the slot that [`Self::next_undecided`] gave. Whoever has its bytes says so by
+    /// Notes what was decided of the slot that [`Self::next_undecided`] gave. When its bytes are there, that is said by
     /// [`Self::wait`].
     pub fn decide(&mut self, slot: usize, outcome: Outcome) {
         debug_assert_eq!(slot, self.frontier);
@@ -329,7 +329,7 @@ impl Schedule {
 
     /// The same for a request that has asked for `id` so many times `before`.
     pub fn find_after(&self, rank: u32, id: Id, before: usize) -> Option<usize> {
-        // A straggler of a rank that has left is nobody's slot any more.
+        // A straggler of a rank that has left has no slot any more.
         if self.ranks.get(rank as usize).is_none_or(|rank| rank.closed) {
             return None;
         }
@@ -368,7 +368,7 @@ impl Schedule {
         self.chain(id).find(|&slot| self.stages[slot] == Stage::Unread)
     }
 
-    /// How many decided slots of `id` nobody has asked for yet.
+    /// How many decided slots of `id` were not asked for yet.
     pub fn holds(&self, id: Id) -> u32 {
         self.chain(id).filter(|&slot| self.stages[slot] == Stage::Waiting).count() as u32
     }

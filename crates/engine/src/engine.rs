@@ -307,7 +307,7 @@ impl Engine {
     }
 }
 
-/// How long a reader waits, and for whom.
+/// How long a reader waits, and for what.
 struct Wait<'a> {
     began: Instant,
     limit: Duration,

@@ -1,6 +1,6 @@
 //! Bytes obeying core: the arena, leases, single-flight reads, prefetch along plans, jobs.
 //!
-//! An [`Engine`] holds jobs. A job's plan and policy (both from core) say what is served and who stays;
+//! An [`Engine`] holds jobs. A job's plan and policy (both from core) say what is served and what stays;
 //! the engine reads ahead along the plan, lays samples into an arena of shared memory, and leases batches to
 //! readers, which map that memory and never get bytes over a socket.
 

@@ -47,7 +47,7 @@ pub(crate) struct PlannerHandle {
     pub(crate) needs_losses: bool,
     /// Whether its plans need something that comes after the epoch before.
     pub(crate) waits_for_trainer: bool,
-    /// Whether its plans need to know who is resident, or how fast the epoch before was: then the epoch before
+    /// Whether its plans need to know what is resident, or how fast the epoch before was: then the epoch before
     /// must be decided to its end.
     pub(crate) looks_back: bool,
 }
@@ -162,7 +162,7 @@ impl Told {
 }
 
 impl Engine {
-    /// Does `work` while no plan of `job` can be made, as while a long one is being made. For tests of who waits for
+    /// Does `work` while no plan of `job` can be made, as while a long one is being made. For tests of what waits for
     /// plans.
     #[doc(hidden)]
     pub fn without_plans<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {

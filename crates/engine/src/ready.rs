@@ -60,7 +60,7 @@ fn no_packages(
     let bytes = match place {
         Place::Unusable(why) => return why.clone(),
         Place::Runs(runs) => runs.largest(),
-        Place::Shelf(_) => packages::size(request.package_bytes, capacity).unwrap_or_default(),
+        Place::Store(_) => packages::size(request.package_bytes, capacity).unwrap_or_default(),
     };
     if !policy.takes_packages() {
         format!("policy `{}` has no region for them (`icache` and `impact` have)", entry.name)
@@ -121,9 +121,9 @@ pub(crate) struct Ready {
     pub(crate) job: Job,
     /// What a server before this one was packing for it.
     pub(crate) unfinished: Option<NewPackages>,
-    /// Whom it keeps.
+    /// What it keeps.
     pub(crate) residents: Vec<Id>,
-    /// Whom it waits for.
+    /// What it waits for.
     pub(crate) waiting: Vec<Id>,
 }
 
@@ -177,7 +177,7 @@ impl Ready {
         }
         let place = place.filter(|_| packs);
         let found = place.map(|place| place.found(catalog.len())).unwrap_or_default();
-        if let (Some(planner), Some(Place::Shelf(packaging))) = (&mut planner, place) {
+        if let (Some(planner), Some(Place::Store(packaging))) = (&mut planner, place) {
             found.iter().for_each(|(number, ids)| planner.found(*number, ids));
             planner.number_from(packaging.next);
         }
@@ -207,7 +207,7 @@ impl Ready {
             Arc::new(PlannerHandle::new(planner, adapts))
         });
         let queue = match place {
-            Some(Place::Shelf(packaging)) => Some(Arc::new(PackingQueue::new(packaging))),
+            Some(Place::Store(packaging)) => Some(Arc::new(PackingQueue::new(packaging))),
             _ => None,
         };
         let living = found.iter().map(|(number, _)| *number);

@@ -113,7 +113,7 @@ impl Engine {
         Ok((accepted, rejected))
     }
 
-    /// Whom a rank must re-evaluate under the current model before `epoch`. Waits for the other ranks to end the
+    /// What a rank must re-evaluate under the current model before `epoch`. Waits for the other ranks to end the
     /// epoch before, but not for long.
     pub fn reevaluation(&self, job: &str, epoch: u64, (rank, world): (u32, u32)) -> Result<Vec<Id>> {
         check_rank(rank, world)?;

@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Whom a job's policy keeps, by id. For tests of what is decided.
+    /// What a job's policy keeps, by id. For tests of what is decided.
     #[doc(hidden)]
     pub fn residents(&self, job: &str) -> Result<Vec<Id>> {
         let mut ids = Vec::new();

@@ -1,4 +1,4 @@
-//! The arena moves objects to make room, while readers lease: nothing that anybody looks at moves or changes.
+//! The arena moves objects to make room, while readers lease: nothing that is looked at moves or changes.
 //!
 //! Small samples that stay and large ones that come and go leave holes that none of the large fit, in an arena that is
 //! nearly full: so room is made by moving, again and again.

@@ -18,7 +18,7 @@ use hotset_core::sampling::{self, Event, Plan};
 use hotset_core::{Id, Index, Rng};
 use hotset_engine::{Engine, JobRequest, JobStats, Place, Trained};
 use hotset_store::Opened;
-use hotset_store::package::{Draft, Package, Room, Shelf};
+use hotset_store::package::{Draft, Package, PackagePlace, PackageStore};
 
 const SAMPLES: usize = 600;
 const BATCH: usize = 32;
@@ -118,7 +118,7 @@ fn disguised(bytes: &[u8], identity: &str, number: u32, as_identity: &str, as_nu
     let samples: Vec<(Id, &[u8])> = package.samples().map(|(id, sample)| (id, sample.unwrap())).collect();
     let sizes: Vec<(Id, u64)> = samples.iter().map(|(id, sample)| (*id, sample.len() as u64)).collect();
     let mut draft = Draft::new(as_identity, as_number, &sizes).unwrap();
-    // Other bytes than the dataset's: whoever is served one of them sees it.
+    // Other bytes than the dataset's: a reader that is served one of them sees it.
     samples.iter().for_each(|(id, sample)| {
         draft.put(*id, &vec![0xab; sample.len()]).unwrap();
     });
@@ -252,7 +252,8 @@ fn spoil(harm: Harm, prefetch: bool) {
     if prefetch || harm == Harm::FlippedSample {
         return;
     }
-    let (room, mut whole) = (Room::open(place.path().to_str().unwrap(), &Default::default()).unwrap(), 0);
+    let (room, mut whole) =
+        (PackagePlace::open(place.path().to_str().unwrap(), &Default::default()).unwrap(), 0);
     let stored: Vec<_> = room.owners().unwrap().into_iter().flat_map(|owner| owner.stored).collect();
     room.verify(&stored, &mut |_, damages| whole += u64::from(damages.is_empty())).unwrap();
     let left = spoilt.iter().filter(|(_, path)| path.exists()).count();
@@ -289,12 +290,12 @@ fn a_kill_amid_packing_leaves_what_is_whole_to_the_next_server_which_cleans_the_
     drop(first);
     store.let_go();
 
-    // What a writer may leave behind, one that was cut off by a failing disk, and a file of somebody else's.
+    // What a writer may leave behind, one that was cut off by a failing disk, and a foreign file.
     let whole = files(place.path());
-    let shelf = whole[0].1.parent().unwrap().to_owned();
+    let directory = whole[0].1.parent().unwrap().to_owned();
     let bytes = fs::read(&whole[0].1).unwrap();
-    let (left, torn) = (shelf.join(".00000092.hotset-aB3x.tmp"), shelf.join("00000090.hotset"));
-    let stranger = shelf.join("00000095.hotset");
+    let (left, torn) = (directory.join(".00000092.hotset-aB3x.tmp"), directory.join("00000090.hotset"));
+    let stranger = directory.join("00000095.hotset");
     fs::write(&left, &bytes[..100]).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
     fs::write(&stranger, b"my notes").unwrap();
@@ -330,7 +331,7 @@ fn a_place_that_is_no_place_is_said_once_and_every_sample_is_read_alone() {
     let place = tempfile::NamedTempFile::new().unwrap();
     let request = asked(&opened, place.path(), true);
     let none = Default::default();
-    let opens = Shelf::open(request.packages.as_deref().unwrap(), &none, (&opened).into(), "job");
+    let opens = PackageStore::open(request.packages.as_deref().unwrap(), &none, (&opened).into(), "job");
     let why = opens.err().unwrap().message;
     let engine = engine();
     let mut reader = Reader::new(&engine, &opened);
@@ -385,9 +386,9 @@ fn a_place_that_is_taken_away_under_a_training_costs_it_the_packages_alone() {
     let (opened, _) = dataset(&sizes());
     let engine = engine();
     let mut reader = going(&engine, &opened, place.path());
-    let shelf = files(place.path())[0].1.parent().unwrap().to_owned();
-    fs::remove_dir_all(&shelf).unwrap();
-    fs::write(&shelf, b"in its place").unwrap();
+    let directory = files(place.path())[0].1.parent().unwrap().to_owned();
+    fs::remove_dir_all(&directory).unwrap();
+    fs::write(&directory, b"in its place").unwrap();
     let (loads, after) = train(&engine, &mut reader, BEFORE, false);
     assert_eq!(after.clock.packages_lost, loads, "{after:?}");
     assert_eq!(after.clock.recovery_reads, after.plan.packed, "each was read alone: {after:?}");
@@ -399,7 +400,7 @@ fn a_place_that_is_taken_away_under_a_training_costs_it_the_packages_alone() {
     }
     let remarks = stats(&engine).remarks;
     assert!(remarks.len() == 1 && remarks[0].contains(place.path().to_str().unwrap()), "{remarks:?}");
-    assert_eq!(fs::read(&shelf).unwrap(), b"in its place");
+    assert_eq!(fs::read(&directory).unwrap(), b"in its place");
 }
 
 /// What was counted of each epoch's plan.

@@ -23,7 +23,7 @@ enum Step {
     Die,
     /// The next epoch begins, however far this one has come.
     Next,
-    /// Somebody removes packages, every so many of them.
+    /// Packages are removed from outside, every so many of them.
     Remove(usize),
 }
 
@@ -79,7 +79,7 @@ fn remove_packages(place: &Path, every: usize) {
     }
 }
 
-/// Carries out `steps`, and waits so long for packages before an epoch; the regions that held somebody.
+/// Carries out `steps`, and waits so long for packages before an epoch; the regions that held samples.
 fn run(
     (strategy, policy): (&str, &str),
     split: &str,
@@ -137,7 +137,7 @@ fn run(
                 reader = Reader::new(&engine, &opened);
             }
             Step::Next => {
-                // What waits for a slot that nobody asks for is not packed before the epoch is over.
+                // What waits for a slot that is not asked for is not packed before the epoch is over.
                 let _ = engine.packed("job", patience);
                 epoch += 1;
                 (plan, position) = (begin(&engine, epoch), 0);

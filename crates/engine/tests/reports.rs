@@ -260,7 +260,7 @@ fn while_a_plan_is_made_batches_are_served_and_reports_are_taken_and_none_is_los
             asked.prefetch = prefetch;
             engine.open_job(reader.session, asked, None).unwrap();
             let plan = engine.begin_epoch("job", 0, (0, 1), 0, false).unwrap();
-            // Whoever makes the next plan, ahead of its time or not, cannot go on until this is over.
+            // What makes the next plan, ahead of its time or not, cannot go on until this is over.
             let (taken, refused) = engine
                 .without_plans("job", || {
                     within(entry.name, || train(&engine, &mut reader, &plan, 0, |slot| 1.0 + slot as f32))
@@ -344,7 +344,7 @@ fn samples_told_twice_before_an_epoch_are_known_by_what_was_told_last() {
     assert_eq!(planned(&[rising, falling]), last);
     assert_ne!(planned(&[falling, rising]), last, "what was told changes the plan");
     let distinct: std::collections::HashSet<Id> = last.iter().copied().collect();
-    assert_eq!(distinct.len(), last.len(), "nobody is served twice");
+    assert_eq!(distinct.len(), last.len(), "no sample is served twice");
 }
 
 #[test]

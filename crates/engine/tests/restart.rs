@@ -21,7 +21,7 @@ struct Epoch {
     plan: u64,
     /// All that was counted of its plan.
     counted: PlanCounters,
-    /// Who is kept at its end. Empty while the next epoch may be decided already, as fast as its plan is made.
+    /// What is kept at its end. Empty while the next epoch may be decided already, as fast as its plan is made.
     residents: Vec<Id>,
 }
 

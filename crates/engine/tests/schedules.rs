@@ -1,6 +1,6 @@
 //! Readers, jobs, faults, kills and evictions in many orders, each given by a seed.
 //!
-//! With the feature `shuttle` all threads of the engine run one at a time, and the test chooses who is next whenever one
+//! With the feature `shuttle` all threads of the engine run one at a time, and the test chooses which is next whenever one
 //! takes a lock, waits or starts. What must hold whenever the lock is free is checked each time that it is taken: bytes and
 //! leases add up, everything that has not come is on its way, no batch waits for what has come. Waits have no time limit
 //! here, so a missed signal is a deadlock.

@@ -200,7 +200,7 @@ fn indices_out_of_range_and_unknown_jobs_are_refused() {
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("out of range") && error.message.contains("5 samples"), "{error}");
     let planned = Index { epoch: Some(3), sample: 1 }.into_raw();
-    assert_eq!(reader.ask(&[planned]).unwrap_err().kind, Kind::Lost, "nobody has begun epoch 3");
+    assert_eq!(reader.ask(&[planned]).unwrap_err().kind, Kind::Lost, "no rank has begun epoch 3");
 }
 
 #[test]

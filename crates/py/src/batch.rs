@@ -37,7 +37,7 @@ impl Window {
         }
         let mapping = &slf.get().mapping;
         // SAFETY: `view` is valid to write (see above), and holds a reference to `slf`, which keeps the mapping. The
-        // buffer is declared read-only, so nobody writes through the pointer. A length never exceeds `isize::MAX`.
+        // buffer is declared read-only, so nothing writes through the pointer. A length never exceeds `isize::MAX`.
         let outcome = unsafe {
             let bytes = mapping.as_ptr().cast_mut().cast();
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes, mapping.len() as isize, 1, flags)
@@ -65,7 +65,7 @@ impl Batch {
                 let window = Window { mapping: Arc::clone(mapping), _lease: Arc::clone(&self.inner.lease) };
                 let view = PyMemoryView::from(Bound::new(py, window)?.as_any())?.into_any();
                 // SAFETY: a memoryview can be sliced, which is all that is asked of it. To look whether it is a sequence
-                // would run Python code (see the module's head).
+                // would run Python code, and a signal handler with it.
                 Ok(unsafe { view.cast_into_unchecked::<PySequence>() }.unbind())
             };
             self.inner.lease.mappings.iter().map(segment).collect()

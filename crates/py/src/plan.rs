@@ -50,7 +50,7 @@ impl Plan {
         }
         let setup = Setup::new(samples as usize, seed);
         let mut strategy = (sampling::find("uniform")?.build)(setup);
-        // A padded plan before this one left nobody out.
+        // A padded plan before this one left no sample out.
         let carried = pad.then_some([].as_slice());
         let drawn = strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
         let plan = sampling::Plan::cut(epoch, world, pad, drawn);

@@ -56,7 +56,7 @@ impl Strategy {
         made.map_err(|error: Error| raised(py, error))
     }
 
-    /// What `__new__` is called with by whoever unpickles it.
+    /// What `__new__` is called with when it is unpickled.
     fn __getnewargs__(&self) -> (&'static str, Vec<(String, String)>, Option<u64>) {
         (self.entry.name, self.settings.clone(), self.epochs)
     }

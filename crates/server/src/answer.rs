@@ -41,7 +41,7 @@ pub(crate) fn memory<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Resu
     Ok(descriptor)
 }
 
-/// The server's own figures; who and when it is the caller fills in.
+/// The server's own figures; the caller fills in its process and time.
 pub(crate) fn server_stats(stats: &EngineStats) -> proto::ServerStats {
     proto::ServerStats {
         memory_limit: stats.memory.unwrap_or(0),

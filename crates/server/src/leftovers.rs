@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hotset_store::package::{Dataset, Shelf};
+use hotset_store::package::{Dataset, PackageStore};
 
 use crate::state::KEPT;
 
@@ -110,7 +110,8 @@ impl Leftovers {
                 continue;
             }
             let dataset = Dataset { place: "", identity: &note.dataset };
-            let swept = Shelf::open(place, options, dataset, &note.job).and_then(|shelf| shelf.drop_all());
+            let swept =
+                PackageStore::open(place, options, dataset, &note.job).and_then(|store| store.drop_all());
             match swept {
                 Ok(swept) => {
                     tracing::info!(job = note.job, place, packages = swept.packages, "left packages removed");
@@ -157,17 +158,17 @@ mod tests {
 
     /// How many packages a job has.
     fn packages(place: &str, job: &str) -> usize {
-        let shelf =
-            Shelf::open(place, &BTreeMap::new(), Dataset { place: "", identity: "data" }, job).unwrap();
-        shelf.scan(&mut |_| {}).unwrap().packages.len()
+        let store = PackageStore::open(place, &BTreeMap::new(), Dataset { place: "", identity: "data" }, job)
+            .unwrap();
+        store.scan(&mut |_| {}).unwrap().packages.len()
     }
 
     fn write(place: &str, job: &str) {
-        let shelf =
-            Shelf::open(place, &BTreeMap::new(), Dataset { place: "", identity: "data" }, job).unwrap();
+        let store = PackageStore::open(place, &BTreeMap::new(), Dataset { place: "", identity: "data" }, job)
+            .unwrap();
         let mut draft = Draft::new("data", 0, &[(7, 5)]).unwrap();
         draft.put(7, b"bytes").unwrap();
-        shelf.write(0, &draft.finish().unwrap()).unwrap();
+        store.write(0, &draft.finish().unwrap()).unwrap();
     }
 
     #[test]

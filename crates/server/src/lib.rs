@@ -2,7 +2,7 @@
 //!
 //! [`Server::bind`] takes the socket, [`Server::run`] accepts until it is told to stop or, for a private server, until
 //! the last training process it watches is gone. Each connection is a thread of its own (`session`) that asks the
-//! `service`, which knows no socket: it opens jobs (`opening`), knows who is in them (`runs`), writes down what a
+//! `service`, which knows no socket: it opens jobs (`opening`), knows which clients are in them (`runs`), writes down what a
 //! restart needs (`state`) and calls the engine for the rest.
 
 mod answer;

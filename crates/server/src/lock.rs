@@ -67,7 +67,7 @@ impl<T> Guard<'_, T> {
         Self { value, changed, held }
     }
 
-    /// Wakes all who wait for a change.
+    /// Wakes all threads that wait for a change.
     pub(crate) fn signal(&self) {
         self.changed.notify_all();
     }

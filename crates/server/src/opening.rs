@@ -50,7 +50,7 @@ impl JobOpening {
         base_name(&self.request.job)
     }
 
-    /// The place it is resumed at. Who was in the run goes on where the run was.
+    /// The place it is resumed at. A client that was in the run goes on where the run was.
     fn resumed_at(&self) -> Option<&proto::Resume> {
         self.resume.as_ref().filter(|_| self.run.is_none())
     }

@@ -1,4 +1,4 @@
-//! Where a job's packages come from: runs in the dataset's own objects, or a shelf that is written to.
+//! Where a job's packages come from: runs in the dataset's own objects, or a place that is written to.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use hotset_core::bytes::human;
 use hotset_core::packages::{LARGE, size, too_small};
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, JobRequest, OFF, Packaging, Place};
-use hotset_store::package::{self, Dataset, Shelf};
+use hotset_store::package::{self, Dataset, PackageStore};
 
 use crate::leftovers::Leftovers;
 use crate::opening::JobOpening;
@@ -30,7 +30,7 @@ pub(crate) fn place(
         None => runs(engine, &opening.request),
         Some(OFF) => Ok(None),
         Some(place) => {
-            shelf(engine, opening, place, leftovers.map(|leftovers| (leftovers, process))).map(Some)
+            store(engine, opening, place, leftovers.map(|leftovers| (leftovers, process))).map(Some)
         }
     }
 }
@@ -58,13 +58,13 @@ fn runs(engine: &Engine, request: &JobRequest) -> Result<Option<Place>> {
 
 /// Whose packages they are: a run that goes on from an earlier place finds those it had. Packages of a job whose name
 /// was made up are removed with it.
-fn shelf_name(opening: &JobOpening) -> &str {
+fn owner_name(opening: &JobOpening) -> &str {
     let job = &opening.request.job;
     if opening.lasting { base_name(job) } else { job }
 }
 
-/// The shelf at `place`, with what lies there; what an earlier server left unfinished is removed.
-fn shelf(
+/// The packages at `place`, with what lies there; what an earlier server left unfinished is removed.
+fn store(
     engine: &Engine,
     opening: &JobOpening,
     place: &str,
@@ -72,7 +72,7 @@ fn shelf(
 ) -> Result<Place> {
     let (request, options) = (&opening.request, &opening.package_options);
     let dataset = Dataset { place: &engine.place(&request.dataset)?, identity: &request.dataset };
-    if package::inside(dataset.place, place) {
+    if package::overlaps(dataset.place, place) {
         return Err(Error::invalid(format!(
             "packages at `{place}` would be listed with the dataset `{}`: give `packages=` a directory or prefix \
              outside of it, beside it for example",
@@ -80,9 +80,9 @@ fn shelf(
         )));
     }
     let opened =
-        Shelf::open(place, options, dataset, shelf_name(opening)).and_then(|shelf| {
-            shelf.sweep()?;
-            let scan = shelf.scan(&mut |_| {})?;
+        PackageStore::open(place, options, dataset, owner_name(opening)).and_then(|store| {
+            store.sweep()?;
+            let scan = store.scan(&mut |_| {})?;
             let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
             let next = scan.next().filter(|next| *next <= MOST_PACKAGES).ok_or_else(|| {
                 Error::invalid(format!(
@@ -91,12 +91,12 @@ fn shelf(
             })?;
             if let Some((leftovers, process)) = leftovers {
                 let owner = base_name(&request.job);
-                leftovers.sweep(shelf.place(), options, owner);
+                leftovers.sweep(store.place(), options, owner);
                 if !opening.lasting {
-                    leftovers.note(owner, process, &request.dataset, shelf.place());
+                    leftovers.note(owner, process, &request.dataset, store.place());
                 }
             }
-            Ok(Packaging { shelf: Arc::new(shelf), found, next, keep: opening.lasting })
+            Ok(Packaging { store: Arc::new(store), found, next, keep: opening.lasting })
         });
-    Ok(opened.map_or_else(|error| Place::Unusable(error.message), Place::Shelf))
+    Ok(opened.map_or_else(|error| Place::Unusable(error.message), Place::Store))
 }

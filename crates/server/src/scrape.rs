@@ -2,7 +2,7 @@
 //!
 //! There is one page. One thread gives it to all its readers and waits for none of them: requests are read as they
 //! arrive, answers written as they are taken. A reader has [`PATIENCE`] for all of it, however busy it is, and at
-//! most [`MOST`] are there at a time: one more takes the place of the oldest. So neither who is slow nor who comes in
+//! most [`MOST`] are there at a time: one more takes the place of the oldest. So neither slow clients nor those that come in
 //! numbers keeps the page from others.
 
 use std::collections::VecDeque;
@@ -55,7 +55,7 @@ fn serve(listener: &TcpListener, alive: impl Fn() -> bool, page: impl Fn() -> St
     while alive() {
         wait(listener, &readers);
         if let Err(error) = accept(listener, &mut readers) {
-            // Out of descriptors, most likely; those who are here go on.
+            // Out of descriptors, most likely; those that are here go on.
             tracing::debug!(%error, "cannot accept a reader of metrics");
             std::thread::sleep(TICK);
         }
@@ -75,7 +75,7 @@ fn wait(listener: &TcpListener, readers: &VecDeque<Reader>) {
     let _ = poll(&mut asked, Some(&tick));
 }
 
-/// Lets in all who have come.
+/// Accepts all connections that wait.
 fn accept(listener: &TcpListener, readers: &mut VecDeque<Reader>) -> io::Result<()> {
     loop {
         match listener.accept() {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_slowly_or_not_at_all_keeps_the_page_from_nobody() {
+    fn a_client_that_asks_slowly_or_not_at_all_keeps_the_page_from_no_other() {
         served(|address| {
             let mut slow = TcpStream::connect(address).unwrap();
             for byte in b"GET" {

@@ -21,7 +21,7 @@ use crate::server::Host;
 use crate::service::{Caller, Client, Reply};
 use crate::watch::{Guest, counts_as_we_do};
 
-/// How long a client has to say who it is, and to take an answer.
+/// How long a client has to introduce itself, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a connection that is over is looked at.
 const LOOK_UP: Duration = Duration::from_millis(200);

@@ -1,6 +1,6 @@
 //! Code of others that may panic on input it does not like.
 //!
-//! A panic of ours ends the server, since bookkeeping that broke off half-way must serve nobody. A reader of a
+//! A panic of ours ends the server, since bookkeeping that broke off half-way must not serve anything. A reader of a
 //! file format and the client of a store have no bookkeeping of ours: their panic is caught, and the file or the answer
 //! refused.
 

@@ -31,7 +31,7 @@ const SWAPPED: u32 = 1 << 31;
 
 /// What happens to one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fate {
+struct ReadFaults {
     fails: bool,
     truncated: bool,
     stalls: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Faulty<S> {
 }
 
 impl Fault {
-    fn fate(&self, key: &str, attempt: u32) -> Fate {
+    fn fate(&self, key: &str, attempt: u32) -> ReadFaults {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.seed.to_le_bytes()).update(&attempt.to_le_bytes()).update(key.as_bytes());
         let mut draws = hasher.finalize_xof();
@@ -57,7 +57,7 @@ impl Fault {
             draws.fill(&mut bytes);
             (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
         };
-        Fate {
+        ReadFaults {
             fails: draw() < self.rate,
             truncated: draw() < self.truncate,
             stalls: draw() < self.stall,
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn rates_are_shares_of_reads() {
         let fault = Fault { rate: 0.05, truncate: 0.5, stall: 1.0, ..Fault::default() };
-        let fates: Vec<Fate> = (0..10_000).map(|key| fault.fate(&key.to_string(), 0)).collect();
-        let count = |of: fn(&Fate) -> bool| fates.iter().filter(|fate| of(fate)).count();
+        let fates: Vec<ReadFaults> = (0..10_000).map(|key| fault.fate(&key.to_string(), 0)).collect();
+        let count = |of: fn(&ReadFaults) -> bool| fates.iter().filter(|fate| of(fate)).count();
         assert!((400..600).contains(&count(|fate| fate.fails)));
         assert!((4_700..5_300).contains(&count(|fate| fate.truncated)));
         assert_eq!(count(|fate| fate.stalls), 10_000);

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::directory::version;
-use crate::store::{Location, Look, Objects, ReadError, Store, UNKNOWN};
+use crate::store::{Location, ObjectVersion, Objects, ReadError, Store, UNKNOWN};
 
 /// Without waiting, for the case that a file became a pipe; files do not care.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -79,12 +79,12 @@ pub(crate) fn read_from(file: &File, at: Location<'_>, into: &mut [u8]) -> Resul
 }
 
 impl Objects for Files {
-    fn look(&self, key: &str) -> Result<Look, ReadError> {
+    fn look(&self, key: &str) -> Result<ObjectVersion, ReadError> {
         let now = self.file(key).map_err(tell)?.metadata().map_err(|error| tell_io(&error))?;
         if !now.is_file() {
             return Err(ReadError::Vanished);
         }
-        Ok(Look { size: now.len(), version: version(&now) })
+        Ok(ObjectVersion { size: now.len(), version: version(&now) })
     }
 }
 

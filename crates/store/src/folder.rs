@@ -19,7 +19,7 @@ use crate::catalog::{self, Builder, Catalog};
 use crate::directory::{Directory, File, Progress, Stamp};
 use crate::layout::{Layout, Selection};
 use crate::left_out::LeftOut;
-use crate::listing::{Listing, Origin, Seen};
+use crate::listing::{ListedDirectory, Listing, Origin};
 use crate::place::refuse;
 
 /// Lists the samples below `root`. `tell` hears now and then how many there are so far.
@@ -50,7 +50,7 @@ struct Walk<'a> {
     /// The directories that the current one lies in, by device and inode.
     ancestors: Vec<(u64, u64)>,
     /// Every directory read so far.
-    directories: Vec<Seen>,
+    directories: Vec<ListedDirectory>,
 }
 
 /// A directory to be read, by its path below the root, and how many directories it lies in.
@@ -192,7 +192,7 @@ impl Walk<'_> {
             return Ok(None);
         }
         self.ancestors.push(itself);
-        self.directories.push(Seen { path: at.path.clone(), stamp: Stamp::of(&metadata) });
+        self.directories.push(ListedDirectory { path: at.path.clone(), stamp: Stamp::of(&metadata) });
         Directory::read(&path, self.selection, wanted, progress).map(Some)
     }
 

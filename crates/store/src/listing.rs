@@ -2,14 +2,14 @@
 //!
 //! A file of our own: magic, format, what was asked, where the answer comes from ([`Origin`]), the catalog, and
 //! a BLAKE3 of all before it. It is written beside its name and renamed, so it is whole or absent, and read
-//! only if it is whole and answers the same question. It is then trusted if its origin has not changed:
+//! only if it is whole and answers the same key. It is then trusted if its origin has not changed:
 //!
 //! - directories by their [`Stamp`]s, and every file in them by its length and version (`unchanged`),
 //! - shards and manifests by their lengths and versions, and the local files of a manifest as above,
 //! - the keys of an object store, which has no directories to look at, for a time that the user sets.
 //!
 //! What that leaves unseen, an object written in place, is found when it is read, and the listing
-//! [forgotten](Slot::forget).
+//! [forgotten](ListingFile::forget).
 //!
 //! A directory that changed less than two seconds before its listing began could change again within the
 //! same tick of its file system's clock, so such a listing is not kept. The next one will be.
@@ -28,14 +28,14 @@ use crate::catalog::{Catalog, hex};
 use crate::directory::Stamp;
 use crate::listing::format::Unusable;
 use crate::regular;
-use crate::store::Look;
+use crate::store::ObjectVersion;
 
 /// The coarsest clock a file system in use keeps (FAT, some network file systems).
 const RACY: Duration = Duration::from_secs(2);
 
 /// A directory that was read for a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ListedDirectory {
     /// Below the root; the root's own is empty.
     pub(crate) path: String,
     pub(crate) stamp: Stamp,
@@ -45,13 +45,13 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) key: String,
-    pub(crate) look: Look,
+    pub(crate) look: ObjectVersion,
 }
 
 /// What a listing was made from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) directories: Vec<Seen>,
+    pub(crate) directories: Vec<ListedDirectory>,
     pub(crate) objects: Vec<Object>,
     /// When an object store was listed, in seconds since 1970; 0 if none was.
     pub(crate) listed: u64,
@@ -80,23 +80,23 @@ pub(crate) struct Listing {
 
 /// What is asked: the place, the layout, and what else tells one catalog from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct ListingKey {
     pub(crate) place: String,
     pub(crate) layout: &'static str,
     pub(crate) details: Vec<String>,
 }
 
-/// The file that keeps the answer to one question.
-pub(crate) struct Slot {
-    question: Question,
+/// The file that keeps the answer to one key.
+pub(crate) struct ListingFile {
+    key: ListingKey,
     file: PathBuf,
 }
 
-impl Slot {
-    /// The slot in the directory `listings`, named by what was asked.
-    pub(crate) fn new(listings: &Path, question: Question) -> Self {
-        let name = hex(Hasher::new().update(&question.bytes()));
-        Self { question, file: listings.join(name + ".listing") }
+impl ListingFile {
+    /// The file in the directory `listings`, named by what was asked.
+    pub(crate) fn new(listings: &Path, key: ListingKey) -> Self {
+        let name = hex(Hasher::new().update(&key.bytes()));
+        Self { key, file: listings.join(name + ".listing") }
     }
 
     /// The listing kept here, if it is whole and still `holds`.
@@ -115,7 +115,7 @@ impl Slot {
     /// Keeps a listing that began at `began`. One that cannot be kept is listed anew next time: no error.
     pub(crate) fn save(&self, listing: &Listing, began: SystemTime) {
         if racy(&listing.origin.directories, began) {
-            tracing::debug!(place = self.question.place, "too fresh to keep the listing");
+            tracing::debug!(place = self.key.place, "too fresh to keep the listing");
             self.forget();
         } else if let Err(error) = self.write(listing) {
             tracing::warn!(file = %self.file.display(), %error, "the listing could not be kept");
@@ -147,21 +147,21 @@ impl Slot {
     }
 }
 
-/// The catalog kept in `slot`, if it still `holds`, else a new one, which is kept; whether it was kept.
+/// The catalog kept in `file`, if it still `holds`, else a new one, which is kept; whether it was kept.
 pub(crate) fn kept_or(
-    slot: Option<Slot>,
+    file: Option<ListingFile>,
     holds: impl FnOnce(&Listing, &mut dyn FnMut(u64) -> Result<()>) -> bool,
     progress: &mut dyn FnMut(u64) -> Result<()>,
     list: impl FnOnce(&mut dyn FnMut(u64) -> Result<()>) -> Result<Listing>,
 ) -> Result<(Catalog, bool)> {
-    if let Some(catalog) = slot.as_ref().and_then(|slot| slot.load(|listing| holds(listing, progress))) {
+    if let Some(catalog) = file.as_ref().and_then(|file| file.load(|listing| holds(listing, progress))) {
         progress(catalog.len() as u64)?;
         return Ok((catalog, true));
     }
     let began = SystemTime::now();
     let listing = list(progress)?;
-    if let Some(slot) = slot {
-        slot.save(&listing, began);
+    if let Some(file) = file {
+        file.save(&listing, began);
     }
     Ok((listing.catalog, false))
 }
@@ -172,7 +172,7 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
 }
 
 /// Whether a directory could have changed again without a new stamp.
-fn racy(directories: &[Seen], began: SystemTime) -> bool {
+fn racy(directories: &[ListedDirectory], began: SystemTime) -> bool {
     let began = began.checked_sub(RACY).and_then(|trusted| trusted.duration_since(UNIX_EPOCH).ok());
     let trusted = began.and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(i64::MIN);
     directories.iter().any(|seen| seen.stamp.modified >= trusted)

@@ -19,13 +19,13 @@ use hotset_core::{Error, Result};
 use crate::catalog::{Builder, Directory, Sample, Shape};
 use crate::labels::Labels;
 use crate::layout::Layout;
-use crate::listing::{Listing, Object, Origin, Question};
+use crate::listing::{Listing, ListingKey, Object, Origin};
+use crate::opened_place::OpenedPlace;
 use crate::options::Options;
-use crate::patience::{named, patiently};
+use crate::parallel::in_parallel;
 use crate::place::Place;
-use crate::reach::Reach;
-use crate::side_by_side::side_by_side;
-use crate::store::{Location, Look, Objects, ReadError, Store, UNKNOWN};
+use crate::retries::{named, with_retries};
+use crate::store::{Location, ObjectVersion, Objects, ReadError, Store, UNKNOWN};
 use key::Keys;
 use rows::Rows;
 
@@ -41,9 +41,9 @@ pub(crate) struct Manifest {
     root: String,
     label: String,
     /// Where the manifest itself lies, and what it is now.
-    beside: Option<Reach>,
+    beside: Option<OpenedPlace>,
     object: Object,
-    pub(crate) reach: Reach,
+    pub(crate) opened: OpenedPlace,
 }
 
 impl Manifest {
@@ -63,20 +63,20 @@ impl Manifest {
         let either = remote(&beside) || remote(&root);
         let local = Options { client: Default::default(), ..options.clone() };
         let open =
-            |place: &Place| Reach::open(place, if either && !remote(place) { &local } else { options });
-        let reach = open(&root)?;
+            |place: &Place| OpenedPlace::open(place, if either && !remote(place) { &local } else { options });
+        let opened = open(&root)?;
         let beside = if root == beside { None } else { Some(open(&beside)?) };
-        let look = beside.as_ref().unwrap_or(&reach).look(name).map_err(|error| match error {
+        let look = beside.as_ref().unwrap_or(&opened).look(name).map_err(|error| match error {
             ReadError::Vanished => Error::invalid(format!("there is no manifest `{place}`")),
             error => named(&place, error),
         })?;
         let object = Object { key: name.to_owned(), look };
-        Ok(Self { place, root: root.shown(), label: label.to_owned(), beside, object, reach })
+        Ok(Self { place, root: root.shown(), label: label.to_owned(), beside, object, opened })
     }
 
-    pub(crate) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> ListingKey {
         let details = vec![self.root.clone(), self.label.clone()];
-        Question { place: self.place.clone(), layout: Layout::Manifest.name(), details }
+        ListingKey { place: self.place.clone(), layout: Layout::Manifest.name(), details }
     }
 
     /// Whether the manifest is the one that was read. Without a version it might be another one.
@@ -95,7 +95,7 @@ impl Manifest {
         let mut labels = Labels::default();
         let mut folders: HashMap<String, Directory> = HashMap::new();
         let keys = Keys::new(&self.root, &self.place);
-        let push = |chunk: usize, looks: Vec<Look>| {
+        let push = |chunk: usize, looks: Vec<ObjectVersion>| {
             for (row, look) in (chunk * CHUNK..).zip(looks) {
                 let key = keys.below(rows.key(row), row)?;
                 let (folder, name) = match rows.offset(row) {
@@ -119,7 +119,7 @@ impl Manifest {
             let end = ((chunk + 1) * CHUNK).min(rows.len());
             (chunk * CHUNK..end).map(|row| self.look(&keys, &rows, row)).collect::<Result<Vec<_>>>()
         };
-        side_by_side(rows.len().div_ceil(CHUNK), &work, push)?;
+        in_parallel(rows.len().div_ceil(CHUNK), &work, push)?;
         labels.name(&mut builder)?;
         let origin = Origin { objects: vec![self.object.clone()], ..Origin::default() };
         Ok(Listing { catalog: builder.finish(), origin })
@@ -135,27 +135,30 @@ impl Manifest {
         }
         let mut bytes = vec![0; look.size as usize];
         let at = Location { key, offset: 0, version: look.version, whole: true };
-        let store: &Reach = self.beside.as_ref().unwrap_or(&self.reach);
-        patiently(&self.place, || store.read(at, &mut bytes))?;
+        let store: &OpenedPlace = self.beside.as_ref().unwrap_or(&self.opened);
+        with_retries(&self.place, || store.read(at, &mut bytes))?;
         table::read(table::Format::of(key)?, bytes, &self.label).map_err(|error| {
             Error::new(error.kind, format!("the manifest `{}`: {}", self.place, error.message))
         })
     }
 
     /// What a row's object is now, if it takes looking to know.
-    fn look(&self, keys: &Keys<'_>, rows: &Rows, row: usize) -> Result<Look> {
+    fn look(&self, keys: &Keys<'_>, rows: &Rows, row: usize) -> Result<ObjectVersion> {
         let key = keys.below(rows.key(row), row)?;
-        if let Reach::Remote(remote) = &self.reach {
+        if let OpenedPlace::Remote(remote) = &self.opened {
             remote.address.key(key).map_err(|why| {
                 Error::invalid(format!("row `{}` of the manifest `{}`: {why}", row + 1, self.place))
             })?;
         }
         if let Some(length) = rows.length(row)
-            && self.reach.is_remote()
+            && self.opened.is_remote()
         {
-            return Ok(Look { size: rows.offset(row).unwrap_or(0).saturating_add(length), version: UNKNOWN });
+            return Ok(ObjectVersion {
+                size: rows.offset(row).unwrap_or(0).saturating_add(length),
+                version: UNKNOWN,
+            });
         }
-        self.reach.look(key).map_err(|error| match error {
+        self.opened.look(key).map_err(|error| match error {
             ReadError::Vanished => Error::invalid(format!(
                 "there is no `{key}` below `{}`, which row `{}` of the manifest `{}` names",
                 self.root,
@@ -167,7 +170,7 @@ impl Manifest {
     }
 
     /// Refuses a row that is not what its object is.
-    fn fits(&self, key: &str, row: usize, offset: Option<u64>, size: u64, look: Look) -> Result<()> {
+    fn fits(&self, key: &str, row: usize, offset: Option<u64>, size: u64, look: ObjectVersion) -> Result<()> {
         let fits = match offset {
             Some(offset) => offset.checked_add(size).is_some_and(|end| end <= look.size),
             None => size == look.size,

@@ -39,7 +39,7 @@ impl Catalog {
         self.has_neighbours().then(|| runs(self, least, |id| self.gap_after(id)))
     }
 
-    /// Reads from `first` to `last`, which are neighbours as are all between them, in one request, and puts those who
+    /// Reads from `first` to `last`, which are neighbours as are all between them, in one request, and puts those that
     /// have a target there; how many bytes it brought.
     pub fn read_together<'a>(
         &self,

@@ -10,11 +10,11 @@ use hotset_core::{Id, Result};
 use crate::catalog::{Catalog, hex};
 use crate::fault::Faulty;
 use crate::layout::{Layout, Selection};
-use crate::listing::{Listing, Question, Slot, kept_or};
+use crate::listing::{Listing, ListingFile, ListingKey, kept_or};
 use crate::manifest::Manifest;
+use crate::opened_place::OpenedPlace;
 use crate::options::Options;
 use crate::place::Place;
-use crate::reach::Reach;
 use crate::remote::is_credential;
 use crate::shards::Shards;
 use crate::store::Store;
@@ -94,33 +94,33 @@ fn open_with(
     options: Options,
 ) -> Result<Opened> {
     let prepared = Prepared::new(request, &options)?;
-    let slot = listings.map(|listings| Slot::new(listings, prepared.question()));
+    let file = listings.map(|listings| ListingFile::new(listings, prepared.key()));
     let (catalog, cached) = match &prepared {
-        Prepared::Tree { reach, selection, .. } => {
+        Prepared::Tree { opened, selection, .. } => {
             let holds = |listing: &Listing, tell: &mut dyn FnMut(u64) -> Result<()>| {
-                reach.holds(&listing.origin, options.max_age) && reach.unchanged(&listing.catalog, tell)
+                opened.holds(&listing.origin, options.max_age) && opened.unchanged(&listing.catalog, tell)
             };
-            kept_or(slot, holds, progress, |progress| reach.list(selection, progress))?
+            kept_or(file, holds, progress, |progress| opened.list(selection, progress))?
         }
         Prepared::Shards(shards) => {
             let holds = |listing: &Listing, _: &mut dyn FnMut(u64) -> Result<()>| {
                 listing.origin.objects == shards.objects
             };
-            kept_or(slot, holds, progress, |progress| shards.index(progress))?
+            kept_or(file, holds, progress, |progress| shards.index(progress))?
         }
         Prepared::Manifest(manifest) => {
             let holds = |listing: &Listing, tell: &mut dyn FnMut(u64) -> Result<()>| {
-                manifest.holds(&listing.origin) && manifest.reach.unchanged(&listing.catalog, tell)
+                manifest.holds(&listing.origin) && manifest.opened.unchanged(&listing.catalog, tell)
             };
-            kept_or(slot, holds, progress, |progress| manifest.list(progress))?
+            kept_or(file, holds, progress, |progress| manifest.list(progress))?
         }
     };
-    let place = prepared.question().place;
+    let place = prepared.key().place;
     tracing::info!(place, samples = catalog.len(), bytes = catalog.bytes(), cached, "opened");
     Ok(Opened {
         identity: identity(&catalog, &place, &request.storage_options),
         catalog: Arc::new(catalog),
-        store: wrap(Box::new(prepared.into_reach()), &options),
+        store: wrap(Box::new(prepared.into_opened()), &options),
         cached,
         place,
     })
@@ -132,14 +132,14 @@ pub fn forget(listings: &Path, request: &Request) {
     let prepared =
         Options::parse(&request.storage_options).and_then(|options| Prepared::new(request, &options));
     if let Ok(prepared) = prepared {
-        Slot::new(listings, prepared.question()).forget();
+        ListingFile::new(listings, prepared.key()).forget();
     }
 }
 
 /// A dataset that is found and not listed yet.
 enum Prepared {
     /// Files or objects, one for each sample.
-    Tree { place: String, selection: Selection, reach: Reach },
+    Tree { place: String, selection: Selection, opened: OpenedPlace },
     /// Tar files with many samples each.
     Shards(Shards),
     /// What a table names.
@@ -152,8 +152,8 @@ impl Prepared {
             Layout::Images | Layout::Files => {
                 let selection = Selection::new(request.layout, &request.extensions)?;
                 let place = Place::resolve(&request.place)?;
-                let reach = Reach::open(&place, options)?;
-                Ok(Self::Tree { place: place.shown(), selection, reach })
+                let opened = OpenedPlace::open(&place, options)?;
+                Ok(Self::Tree { place: place.shown(), selection, opened })
             }
             Layout::Shards => {
                 Shards::find(&request.place, &request.extensions, &request.label, options).map(Self::Shards)
@@ -164,22 +164,22 @@ impl Prepared {
         }
     }
 
-    fn question(&self) -> Question {
+    fn key(&self) -> ListingKey {
         match self {
             Self::Tree { place, selection, .. } => {
                 let details = selection.extensions.clone();
-                Question { place: place.clone(), layout: selection.layout.name(), details }
+                ListingKey { place: place.clone(), layout: selection.layout.name(), details }
             }
-            Self::Shards(shards) => shards.question(),
-            Self::Manifest(manifest) => manifest.question(),
+            Self::Shards(shards) => shards.key(),
+            Self::Manifest(manifest) => manifest.key(),
         }
     }
 
-    fn into_reach(self) -> Reach {
+    fn into_opened(self) -> OpenedPlace {
         match self {
-            Self::Tree { reach, .. } => reach,
-            Self::Shards(shards) => shards.reach,
-            Self::Manifest(manifest) => manifest.reach,
+            Self::Tree { opened, .. } => opened,
+            Self::Shards(shards) => shards.opened,
+            Self::Manifest(manifest) => manifest.opened,
         }
     }
 }

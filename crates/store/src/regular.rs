@@ -1,6 +1,6 @@
 //! Files of our own: regular ones, for this user alone, and never by way of a link.
 //!
-//! Whoever can write to the directory could put a pipe there, which opening would wait for, or a link to another file,
+//! A user that can write to the directory could put a pipe there, which opening would wait for, or a link to another file,
 //! which writing would overwrite. Neither is opened.
 
 use std::fs::{self, File, OpenOptions};

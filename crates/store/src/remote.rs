@@ -7,16 +7,16 @@
 //! an answer that ends early is a transient failure.
 //!
 //! No read is tried again here: the engine does that, with one budget for everything. What is asked while a
-//! dataset is opened is tried again by whoever asks (see `patience`); the client itself never does. Reads that lie side
+//! dataset is opened is tried again by the caller (see `retries`); the client itself never does. Reads that lie side
 //! by side are put together by the engine, which has their buffers.
 
 mod address;
-mod around;
 mod connect;
 mod failure;
 mod keys;
 mod pages;
 mod redirect;
+mod unnamed_keys;
 mod version;
 
 use std::collections::BTreeMap;
@@ -30,9 +30,9 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use tokio::runtime::Runtime;
 
 use crate::contained::contained;
-use crate::patience::{Patience, repeated};
+use crate::retries::{Retries, repeated};
 use crate::runtime::runtime;
-use crate::store::{Location, Look, Objects, ReadError, Store};
+use crate::store::{Location, ObjectVersion, Objects, ReadError, Store};
 use connect::connect;
 use failure::out_of_range;
 
@@ -64,8 +64,8 @@ impl Remote {
     }
 
     /// How long a question at the store is repeated.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience::with(self.reached.load(Ordering::Relaxed))
+    pub(crate) fn retries(&self) -> Retries {
+        Retries::with(self.reached.load(Ordering::Relaxed))
     }
 
     pub(crate) fn path(&self, key: &str) -> std::result::Result<Path, ReadError> {
@@ -132,15 +132,15 @@ impl Store for Remote {
 }
 
 impl Objects for Remote {
-    fn look(&self, key: &str) -> std::result::Result<Look, ReadError> {
+    fn look(&self, key: &str) -> std::result::Result<ObjectVersion, ReadError> {
         let path = self.path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let meta = repeated(self.patience(), || {
+        let meta = repeated(self.retries(), || {
             let answer = self.wait(self.client.get_opts(&path, options.clone()));
             let answer = answer.ok_or_else(|| ReadError::Refused(GAVE_UP.into()))?;
             answer.map(|answer| answer.meta).map_err(|failure| tell(&failure))
         })?;
         self.reached.store(true, Ordering::Relaxed);
-        Ok(Look { size: meta.size, version: version::version(&meta) })
+        Ok(ObjectVersion { size: meta.size, version: version::version(&meta) })
     }
 }

@@ -17,13 +17,13 @@ use hotset_core::{Error, Result};
 use crate::catalog::{Builder, Catalog, Sample, Shape};
 use crate::labels::Labels;
 use crate::layout::{Layout, Selection};
-use crate::listing::{Listing, Object, Origin, Question};
+use crate::listing::{Listing, ListingKey, Object, Origin};
+use crate::opened_place::OpenedPlace;
 use crate::options::Options;
-use crate::patience::named;
+use crate::parallel::in_parallel;
 use crate::place::Place;
-use crate::reach::Reach;
-use crate::side_by_side::side_by_side;
-use crate::store::{Look, Objects, ReadError};
+use crate::retries::named;
+use crate::store::{ObjectVersion, Objects, ReadError};
 use member::Found;
 use plan::Plan;
 
@@ -36,7 +36,7 @@ pub(crate) struct Shards {
     place: String,
     parts: Vec<String>,
     label: String,
-    pub(crate) reach: Reach,
+    pub(crate) opened: OpenedPlace,
     /// The shards, in their order, as they are now.
     pub(crate) objects: Vec<Object>,
 }
@@ -50,21 +50,21 @@ impl Shards {
             None => (written, None),
         };
         let place = Place::resolve(root)?;
-        let reach = Reach::open(&place, options)?;
+        let opened = OpenedPlace::open(&place, options)?;
         let objects = match names {
-            Some(names) => look(&reach, &names, &place.shown())?,
-            None => list(&reach)?,
+            Some(names) => look(&opened, &names, &place.shown())?,
+            None => list(&opened)?,
         };
         let place = match cut(written) {
             Some((_, pattern)) => format!("{}/{pattern}", place.shown().trim_end_matches('/')),
             None => place.shown(),
         };
-        Ok(Self { place, parts: parts.to_vec(), label: label.to_owned(), reach, objects })
+        Ok(Self { place, parts: parts.to_vec(), label: label.to_owned(), opened, objects })
     }
 
-    pub(crate) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> ListingKey {
         let details = self.parts.iter().chain([&self.label]).cloned().collect();
-        Question { place: self.place.clone(), layout: Layout::Shards.name(), details }
+        ListingKey { place: self.place.clone(), layout: Layout::Shards.name(), details }
     }
 
     /// Makes the index; `progress` hears now and then how many samples there are so far.
@@ -73,7 +73,7 @@ impl Shards {
             .objects
             .first()
             .ok_or_else(|| Error::invalid(format!("`{}` holds no shards", self.place)))?;
-        let plan = Plan::new(&self.parts, &self.label, &member::first(&self.reach, first)?, &first.key)?;
+        let plan = Plan::new(&self.parts, &self.label, &member::first(&self.opened, first)?, &first.key)?;
         let shape = Shape { classes: Vec::new(), labels: plan.label.is_some(), parts: plan.names() };
         let mut builder = Builder::of(shape);
         let mut labels = Labels::default();
@@ -97,9 +97,9 @@ impl Shards {
             taken += found.len() as u64;
             progress(taken)
         };
-        side_by_side(
+        in_parallel(
             self.objects.len(),
-            &|number| member::index(&self.reach, &self.objects[number], &plan),
+            &|number| member::index(&self.opened, &self.objects[number], &plan),
             push,
         )?;
         labels.name(&mut builder)?;
@@ -145,27 +145,27 @@ fn cut(written: &str) -> Option<(&str, &str)> {
 }
 
 /// Every shard below a place.
-fn list(reach: &Reach) -> Result<Vec<Object>> {
+fn list(opened: &OpenedPlace) -> Result<Vec<Object>> {
     let tar = Selection::new(Layout::Files, &[".tar".to_owned()])?;
-    let catalog = reach.list(&tar, &mut |_| Ok(()))?.catalog;
+    let catalog = opened.list(&tar, &mut |_| Ok(()))?.catalog;
     let object = |id| Object {
         key: catalog.key(id),
-        look: Look { size: catalog.size(id), version: catalog.version(id) },
+        look: ObjectVersion { size: catalog.size(id), version: catalog.version(id) },
     };
     Ok((0..catalog.len() as u32).map(object).collect())
 }
 
 /// Looks at every shard that is named.
-fn look(reach: &Reach, names: &[String], place: &str) -> Result<Vec<Object>> {
+fn look(opened: &OpenedPlace, names: &[String], place: &str) -> Result<Vec<Object>> {
     let mut objects = Vec::with_capacity(names.len());
     let one = |number: usize| {
         let key = &names[number];
-        reach.look(key).map_err(|error| match error {
+        opened.look(key).map_err(|error| match error {
             ReadError::Vanished => Error::invalid(format!("there is no shard `{key}` below `{place}`")),
             error => named(key, error),
         })
     };
-    side_by_side(names.len(), &one, |number, look| {
+    in_parallel(names.len(), &one, |number, look| {
         objects.push(Object { key: names[number].clone(), look });
         Ok(())
     })?;

@@ -20,12 +20,12 @@ pub struct Location<'a> {
     pub whole: bool,
 }
 
-/// The version of an object that nobody has looked at: whatever is found is taken.
+/// The version of an object that was not looked at: whatever is found is taken.
 pub const UNKNOWN: u32 = 0;
 
 /// What an object is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct ObjectVersion {
     /// Its bytes.
     pub size: u64,
     /// Its version.
@@ -42,7 +42,7 @@ pub trait Store: Send + Sync {
 /// Finds out what an object is without reading it.
 pub(crate) trait Objects: Store {
     /// The object's length and version now.
-    fn look(&self, key: &str) -> Result<Look, ReadError>;
+    fn look(&self, key: &str) -> Result<ObjectVersion, ReadError>;
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {

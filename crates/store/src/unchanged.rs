@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 
 use crate::catalog::Catalog;
 use crate::directory::version_of_stat;
-use crate::side_by_side::side_by_side;
+use crate::parallel::in_parallel;
 use crate::store::UNKNOWN;
 
 /// Samples looked at in one piece of work.
@@ -26,7 +26,7 @@ pub(crate) fn unchanged(catalog: &Catalog, root: &Path, tell: &mut dyn FnMut(u64
         let end = ((chunk + 1) * CHUNK).min(catalog.len());
         check(catalog, root, (chunk * CHUNK) as Id..end as Id)
     };
-    let told = side_by_side(catalog.len().div_ceil(CHUNK), &work, |chunk, ()| {
+    let told = in_parallel(catalog.len().div_ceil(CHUNK), &work, |chunk, ()| {
         tell(((chunk + 1) * CHUNK).min(catalog.len()) as u64)
     });
     if let Err(error) = &told {

@@ -176,7 +176,7 @@ fn a_dataset_opens_from_its_kept_listing_until_it_is_forgotten() {
     assert_eq!((first.cached, second.cached), (false, true));
     assert_eq!(first.identity, second.identity);
 
-    // Written in place, and given the time it had: whoever has it open is told, and whoever opens it has the new one.
+    // Written in place, and given the time it had: a reader that has it open is told, and one that opens it has the new one.
     let path = root.path().join("class 1/07.png");
     let before = fs::metadata(&path).unwrap();
     // Again, until the file system's clock has ticked.

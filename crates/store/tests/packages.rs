@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use hotset_core::{Error, Kind};
 use hotset_store::ReadError;
-use hotset_store::package::{Dataset, Draft, Room, Shelf, WriteError};
+use hotset_store::package::{Dataset, Draft, PackagePlace, PackageStore, WriteError};
 use scripted::{Answer, Asked, Scripted};
 
 const IDENTITY: &str = "a dataset";
@@ -84,9 +84,9 @@ fn options(server: &Scripted) -> BTreeMap<String, String> {
         .into()
 }
 
-fn shelf(server: &Scripted) -> Shelf {
+fn packages(server: &Scripted) -> PackageStore {
     let dataset = Dataset { place: "s3://bucket/train", identity: IDENTITY };
-    Shelf::open("s3://bucket/packages", &options(server), dataset, "job").unwrap()
+    PackageStore::open("s3://bucket/packages", &options(server), dataset, "job").unwrap()
 }
 
 fn package(number: u32, count: u32) -> Vec<u8> {
@@ -99,16 +99,16 @@ fn package(number: u32, count: u32) -> Vec<u8> {
 #[test]
 fn a_package_is_one_request_to_write_one_to_read_and_one_to_look_into() {
     let (bucket, server) = stage();
-    let first = shelf(&server);
+    let first = packages(&server);
     first.write(3, &package(3, 40)).unwrap();
     assert_eq!(bucket.asked(), ["PUT"]);
     let mut bytes = Vec::new();
     first.read(3, &mut bytes).unwrap();
     assert_eq!((bucket.asked(), &bytes), (vec!["GET".to_owned()], &package(3, 40)));
 
-    let next = shelf(&server);
+    let next = packages(&server);
     next.read(3, &mut bytes).unwrap();
-    assert_eq!(bucket.asked(), ["GET"], "of a length that nobody knows");
+    assert_eq!(bucket.asked(), ["GET"], "of an unknown length");
     let scan = next.scan(&mut |_| {}).unwrap();
     assert_eq!(bucket.asked(), ["GET", "GET part"], "the list, and one index");
     assert_eq!(scan.packages[0].ids().len(), 40);
@@ -121,8 +121,8 @@ fn a_package_is_one_request_to_write_one_to_read_and_one_to_look_into() {
 #[test]
 fn keys_are_those_of_the_layout_and_strangers_in_the_bucket_stay() {
     let (bucket, server) = stage();
-    let shelf = shelf(&server);
-    shelf.write(3, &package(3, 4)).unwrap();
+    let packages = packages(&server);
+    packages.write(3, &package(3, 4)).unwrap();
     let key = bucket.objects.lock().unwrap().keys().next().unwrap().clone();
     let parts: Vec<&str> = key.split('/').collect();
     assert_eq!((parts[0], parts[1].len(), parts[2].len(), parts[3]), ("packages", 16, 16, "00000003.hotset"));
@@ -131,9 +131,9 @@ fn keys_are_those_of_the_layout_and_strangers_in_the_bucket_stay() {
     for other in [&stranger, &beside, &"packages/readme".to_owned()] {
         bucket.objects.lock().unwrap().insert(other.clone(), b"not ours".to_vec());
     }
-    let room = Room::open("s3://bucket/packages", &options(&server)).unwrap();
+    let room = PackagePlace::open("s3://bucket/packages", &options(&server)).unwrap();
     assert_eq!(room.owners().unwrap()[0].packages(), 2);
-    assert_eq!(shelf.drop_all().unwrap().packages, 1);
+    assert_eq!(packages.drop_all().unwrap().packages, 1);
     let left: Vec<String> = bucket.objects.lock().unwrap().keys().cloned().collect();
     assert_eq!(left.len(), 3);
     assert!(left.contains(&stranger) && left.contains(&beside));
@@ -142,10 +142,10 @@ fn keys_are_those_of_the_layout_and_strangers_in_the_bucket_stay() {
 #[test]
 fn a_write_that_is_refused_names_the_setting_and_one_that_fails_in_passing_is_tried_again() {
     let (_, server) = stage();
-    let shelf = shelf(&server);
+    let packages = packages(&server);
     for status in [403, 404] {
         server.now(move |_| Answer::status(status));
-        let error = shelf.write(0, &package(0, 4)).unwrap_err();
+        let error = packages.write(0, &package(0, 4)).unwrap_err();
         assert!(matches!(error, WriteError::Refused { .. }), "{error}");
         let error = Error::from(error);
         assert_eq!(error.kind, Kind::Invalid);
@@ -157,10 +157,10 @@ fn a_write_that_is_refused_names_the_setting_and_one_that_fails_in_passing_is_tr
         failures -= i32::from(failures > 0);
         if failures > 0 { Answer::status(503) } else { Answer::object("v1", b"") }
     });
-    shelf.write(0, &package(0, 4)).unwrap();
+    packages.write(0, &package(0, 4)).unwrap();
     let mut bytes = Vec::new();
     server.now(|_| Answer::status(503));
     let before = server.count();
-    assert!(shelf.read(0, &mut bytes).unwrap_err().retriable());
+    assert!(packages.read(0, &mut bytes).unwrap_err().retriable());
     assert_eq!(server.count(), before + 1, "a read is tried once");
 }

@@ -310,7 +310,7 @@ fn a_manifest_with_a_key_that_no_request_could_hold_is_refused_by_its_row() {
     let asked = Request { place, root, ..request(&server, Layout::Manifest, &[]) };
     let error = open(&asked, None, &mut |_| Ok(())).err().unwrap();
     assert!(error.message.contains("row `2`") && error.message.contains("begins with `train/xxx"), "{error}");
-    // One that is asked for all the same, by whoever has its name from elsewhere.
+    // One that is asked for all the same, by a reader that has its name from elsewhere.
     let read = opened(&server)
         .store
         .read(Location { key: &"x".repeat(70_000), offset: 0, version: 0, whole: true }, &mut [0; 8]);
@@ -415,7 +415,7 @@ fn credentials_are_not_taken_to_another_server() {
         let error = read(&opened).unwrap_err();
         assert!(matches!(&error, ReadError::Refused(why) if why.contains(&status.to_string())), "{error}");
     }
-    assert_eq!(other.count(), 0, "nobody else was asked");
+    assert_eq!(other.count(), 0, "no other server was asked");
     // Its own server may send it about.
     server.now(|asked| {
         let location = "/bucket/train/b".to_owned();

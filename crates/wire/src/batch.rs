@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use hotset_core::{Error, Result};
 
+use crate::calls::Shared;
 use crate::lease::Lease;
 use crate::mapping::Mapping;
 use crate::proto;
-use crate::turn::Shared;
 
 /// Segments by their numbers.
 pub(crate) type Segments = HashMap<u32, Arc<Mapping>>;

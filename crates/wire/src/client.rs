@@ -22,12 +22,12 @@ use rustix::net::{
 
 use crate::PROTOCOL;
 use crate::batch::{Batch, Segments};
+use crate::calls::{Fault, Link, Shared};
 use crate::frame;
 use crate::mapping::Mapping;
 use crate::plan::Plan;
 use crate::proto::{self, Request, Response, response::Kind as Answer};
 use crate::socket::{self, Connection, SLICE, Tick};
-use crate::turn::{Fault, Line, Shared};
 
 /// How much longer than its reader a client waits for a batch: the server knows which sample is late and why, so
 /// that its error should come first.
@@ -331,7 +331,7 @@ fn named(what: &str) -> String {
 
 /// Deals with an interim answer, or gives back the last one and its descriptors.
 fn interim(
-    line: &mut Line,
+    line: &mut Link,
     answer: Answer,
     progress: Progress<'_>,
 ) -> Result<Option<(Answer, Vec<OwnedFd>)>> {

@@ -15,24 +15,24 @@ const MOST: usize = 512;
 
 static SOCKETS: [AtomicU64; MOST] = [const { AtomicU64::new(FREE) }; MOST];
 
-/// A socket's place among those that a child closes; given up when dropped, **before** the socket is closed.
+/// A socket's entry among those that a child closes; given up when dropped, **before** the socket is closed.
 #[derive(Debug)]
-pub(crate) struct Place(Option<&'static AtomicU64>);
+pub(crate) struct InheritedEntry(Option<&'static AtomicU64>);
 
-impl Place {
+impl InheritedEntry {
     pub(crate) fn new(socket: BorrowedFd<'_>) -> Self {
         let entry = u64::from(process::id()) << 32 | u64::from(socket.as_raw_fd().unsigned_abs());
-        let take = |place: &&AtomicU64| {
-            place.compare_exchange(FREE, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let take = |slot: &&AtomicU64| {
+            slot.compare_exchange(FREE, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         };
         Self(SOCKETS.iter().find(take))
     }
 }
 
-impl Drop for Place {
+impl Drop for InheritedEntry {
     fn drop(&mut self) {
-        if let Some(place) = self.0 {
-            place.store(FREE, Ordering::SeqCst);
+        if let Some(slot) = self.0 {
+            slot.store(FREE, Ordering::SeqCst);
         }
     }
 }

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use crate::batch::Entry;
+use crate::calls::Shared;
 use crate::forked;
 use crate::mapping::Mapping;
-use crate::turn::Shared;
 
 /// Held by everything that can still look at a batch's bytes.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! Nothing here starts a thread, so a process that uses it can fork at any time.
 
 pub mod batch;
+mod calls;
 pub mod client;
 mod forked;
 pub mod frame;
@@ -19,7 +20,6 @@ pub mod plan;
 pub mod proto;
 pub mod socket;
 pub mod state;
-mod turn;
 
 pub use batch::{Batch, Labels};
 pub use client::Client;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket.
+//! The process at the other end of a socket.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

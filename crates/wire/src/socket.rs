@@ -6,7 +6,7 @@
 //!
 //! Descriptors ride on a frame's first byte. The kernel ends a read behind the piece that carried them, and they
 //! leave here with nothing else behind them in their piece, so they belong to the last frame that begins in that
-//! read. Descriptors that nobody takes are closed, and are an error.
+//! read. Descriptors that are not taken are closed, and are an error.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -111,7 +111,7 @@ impl Connection {
         })
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     pub fn peer(&self) -> Result<Peer, Error> {
         Peer::of(self.stream.as_fd())
             .map_err(|error| Error::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))

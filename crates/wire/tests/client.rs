@@ -35,7 +35,7 @@ fn another_protocol_is_refused_naming_both() {
 }
 
 #[test]
-fn nobody_at_the_path_is_unavailable_and_names_it() {
+fn a_path_without_a_server_is_unavailable_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("none.sock");
     let error = Client::connect(&path, 1, WAIT, &mut idle()).unwrap_err();

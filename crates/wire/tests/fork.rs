@@ -58,12 +58,12 @@ fn a_fork_leaves_lease_and_socket_to_the_parent_and_the_leased_bytes_to_both() {
     a_process_that_leases_nothing_copies_nothing();
 }
 
-/// Memory as a server has it: written here, read-only for whoever gets the descriptor.
+/// Memory as a server has it: written here, read-only for every process that gets the descriptor.
 fn writable(bytes: &[u8]) -> (OwnedFd, MmapMut) {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let descriptor = rustix::fs::memfd_create("test", flags).unwrap();
     rustix::fs::ftruncate(&descriptor, bytes.len() as u64).unwrap();
-    // SAFETY: nobody else maps it yet, and it is sealed against shrinking before anybody does.
+    // SAFETY: nothing else maps it yet, and it is sealed against shrinking before anything does.
     let mut map = unsafe { MmapMut::map_mut(&descriptor) }.unwrap();
     map.copy_from_slice(bytes);
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
@@ -162,7 +162,7 @@ fn a_child_closes_its_copy_of_the_socket_and_leaves_the_lease_to_its_parent() {
         assert!(error.message.contains("fork"), "{error}");
         assert_eq!(held.get(0).unwrap(), b"abcdefgh");
 
-        // The descriptor's number goes to another file, which nobody may close.
+        // The descriptor's number goes to another file, which must not be closed.
         let files: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         after_fork_in_child();
         // SAFETY: these are read out of their owners once, here, and the owners are never used again: the child

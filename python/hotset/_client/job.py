@@ -1,6 +1,6 @@
 """What jobs are called.
 
-A job is one training run on one dataset. Everybody who belongs to it must say the same name, and nobody else:
+A job is one training run on one dataset. All processes of it must say the same name, and no others:
 the user's `job=`, else what the ranks of one launch have in common, else the name of the process that started
 this one as a rank of its own, else the program's, with the process's number and a few random digits. The
 name of a dataset's own job adds the dataset's folder, and from the second on a number in order of creation,

@@ -1,7 +1,7 @@
 """A private server: started for one run on this host, and gone seconds after its last trainer.
 
-It is a process of a session of its own, so that Ctrl-C and a closing terminal do not reach it, and nobody's
-child, so that it never becomes a zombie of the trainer or of a loader worker that started it. It says `ready`
+It is a process of a session of its own, so that Ctrl-C and a closing terminal do not reach it, and not
+a child of the trainer or loader worker that started it, so that it never becomes their zombie. It says `ready`
 or its error on a pipe.
 
 It runs the very native module that this process has imported, by its path, in an interpreter that looks for
@@ -49,13 +49,13 @@ _DETACH = "import os, sys\nif os.fork() == 0: os.execv(sys.argv[1], sys.argv[1:]
 
 
 class EndedError(UnavailableError):
-    """A server ended before it was ready, and did not say why: somebody may have killed it."""
+    """A server ended before it was ready, and did not say why: it may have been killed."""
 
 
 def start(path: str, main_pid: int, deadline: Deadline) -> None:
     """Starts a server on the socket `path` and waits until it listens. Call it under the directory's lock."""
     if not alive(main_pid):
-        # A worker that outlives its trainer must not bring back a server that nobody will end.
+        # A worker that outlives its trainer must not bring back a server that nothing will end.
         raise UnavailableError(f"the training process `{main_pid}` has ended, and its server with it")
     if not sys.executable:
         raise UnavailableError(

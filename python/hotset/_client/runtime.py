@@ -1,9 +1,9 @@
-"""The directory where sockets lie, and the lock that elects who starts a server there.
+"""The directory where sockets lie, and the lock that elects the process that starts a server there.
 
-The directory belongs to one user alone, so nobody else can put a socket in our way. The lock is taken on the
+The directory belongs to one user alone, so no other user can put a socket in our way. The lock is taken on the
 directory itself: the kernel drops it with its holder, so there is no lock file that could be left behind or
-be removed under somebody's hands. A server binds its socket while its starter holds the lock, so under the
-lock a socket that nobody listens on is stale for certain.
+be removed while it is held. A server binds its socket while its starter holds the lock, so under the
+lock a socket without a listener is stale for certain.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def lock(directory: Path, deadline: Deadline) -> Iterator[None]:
 
 
 def listener(path: str) -> int | None:
-    """The process that listens on the socket `path`, 0 if it cannot be told; `None` where nobody listens."""
+    """The process that listens on the socket `path`, 0 if it cannot be told; `None` where none listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(path)
@@ -105,7 +105,7 @@ def listener(path: str) -> int | None:
                 )[0]
             )
         except OSError as error:
-            # A full queue of connections is somebody who listens and is busy.
+            # A full queue of connections is that of a process that listens and is busy.
             return 0 if error.errno == errno.EAGAIN else None
 
 

@@ -3,7 +3,7 @@
 In order: the one that `HOTSET_SERVER` names, the user's running one (`server.sock` in the runtime directory),
 a private one of this run. The process that makes a dataset decides, and its `Link` travels to loader workers,
 so that all use the same. A process has one connection to a server, opened on first use; a forked child closes
-what it inherited. When the server is gone, a private one is started again by whoever notices first, under the
+what it inherited. When the server is gone, a private one is started again by the process that notices first, under the
 directory's lock; any other is waited for.
 """
 
@@ -107,7 +107,7 @@ class Link:
                 _log.debug("no server at %s yet: %s", self.path, error)
             directory = runtime.prepared(Path(self.path).parent)
             with runtime.lock(directory, deadline):
-                # Whoever had the lock before may have started it.
+                # The process that had the lock before may have started it.
                 if runtime.listener(self.path) is None:
                     try:
                         private_server.start(self.path, self.main_pid, deadline)

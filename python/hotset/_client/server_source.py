@@ -1,7 +1,7 @@
 """A dataset's job on a server.
 
 Every process of a run joins the job on its own connection, when it first asks for something, and again on a
-new connection: the server keeps a job as long as somebody is in it. A server that was started again, or that
+new connection: the server keeps a job as long as a process is in it. A server that was started again, or that
 has given the job up meanwhile, opens dataset and job anew and says that it knows no epoch (`LostError`):
 readers then enter the epoch of what they ask for, with the plan it had, and ask again.
 """

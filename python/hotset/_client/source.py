@@ -1,4 +1,4 @@
-"""Where a dataset's samples come from: what a `Dataset` and a `Sampler` ask, whoever answers.
+"""Where a dataset's samples come from: what a `Dataset` and a `Sampler` ask.
 
 Two answer: `ServerSource` through a server, `DirectSource` past every server.
 """

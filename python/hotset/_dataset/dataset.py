@@ -1,6 +1,6 @@
 """A dataset of files, served through the cache.
 
-`dataset[i]` is always sample i, whoever asks and whatever the cache holds. A `Sampler` yields the numbers
+`dataset[i]` is always sample i, whatever the cache holds. A `Sampler` yields the numbers
 of samples with marks that name their epoch (`numbers`), and where it plans a part of the dataset, that
 part's own job is asked (`parts`). The object holds no connection and no thread: it can be forked, pickled
 to spawned workers and used from several threads.
@@ -153,7 +153,7 @@ class Dataset(Base):
 
     @property
     def source(self) -> Source:
-        """Who answers. For `Sampler`; not for everyday use."""
+        """What answers its requests. For `Sampler`; not for everyday use."""
         if self._closed:
             raise InvalidError("the dataset was closed")
         return self._source

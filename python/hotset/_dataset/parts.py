@@ -86,7 +86,7 @@ class Parts:
         return any(True for _ in self)
 
     def shares(self, numbers: list[int]) -> list[tuple[Part | None, list[int]]]:
-        """Who answers for which of `numbers`, given by their places in the list."""
+        """Which part answers for which of `numbers`, given by their places in the list."""
         shares: dict[Part | None, list[int]] = {}
         parts = list(self)
         for at, number in enumerate(numbers):

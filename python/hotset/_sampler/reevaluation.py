@@ -71,7 +71,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     python, torchs = random.getstate(), torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    # Whoever has not imported numpy draws nothing from it.
+    # A program that has not imported numpy draws nothing from it.
     numpy: Any = sys.modules.get("numpy")
     numpys = None if numpy is None else numpy.random.get_state()
     model.eval()

@@ -2,7 +2,7 @@
 
 A loss on a GPU is not there yet when the trainer hands it over: the kernels that make it are still queued.
 Asking for its value would stop the trainer until the GPU has caught up, so it leaves by itself: the trainer's
-stream copies it, and one beside it brings the copy into pinned memory and marks an event. Whoever calls next
+stream copies it, and one beside it brings the copy into pinned memory and marks an event. The next call
 sends what has arrived in the meantime. At most `_IN_FLIGHT` are on their way; the trainer waits for the
 oldest only when it is that many steps ahead of its GPU. There is no thread.
 
@@ -53,7 +53,7 @@ def as_it_is(loss: torch.Tensor) -> torch.Tensor:
 
 
 class Reports:
-    """Brings losses to whoever takes them, in order, without waiting for a GPU."""
+    """Brings losses to what takes them, in order, without waiting for a GPU."""
 
     def __init__(self) -> None:
         self._departed: deque[Departed] = deque()
@@ -107,7 +107,7 @@ class Reports:
         with torch.cuda.stream(stream):
             scores = self._copied(kept, torch.float32, stream, rooms)
             copied = None if ids is None else self._copied(ids.detach(), torch.int64, stream, rooms)
-            # Blocking: who waits for it leaves the processor to the loader's workers.
+            # Blocking: waiting for it leaves the processor to the loader's workers.
             event = torch.cuda.Event(blocking=True)
             event.record(stream)
         return Departed(event, scores, copied, rooms, deliver)

@@ -77,7 +77,7 @@ class Callback(_Base):
         return self._sampler
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Remembers who trains, and finds the sampler."""
+        """Remembers the trainer, and finds the sampler."""
         self._trainer, self._before = trainer, None
         if not self._given:
             self._sampler = _found(trainer.fit_loop)

@@ -1,21 +1,21 @@
-//! `hotset pack gc`: removes what nobody uses.
+//! `hotset pack gc`: removes what is not used.
 
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use hotset_core::Result;
 use hotset_core::bytes::human;
-use hotset_store::package::{Name, Owner, Room, Stored};
+use hotset_store::package::{Name, Owner, PackagePlace, Stored};
 use serde::Serialize;
 
 use super::age::{self, Age};
-use super::{Bar, Given, counted, to_json, verify};
+use super::{Bar, Common, counted, to_json, verify};
 use crate::table;
 
 /// A package is written in seconds: a file of a writer that is older was left behind.
 const WRITING: Duration = Duration::from_secs(3_600);
 
-/// Remove what nobody uses.
+/// Remove what is not used.
 ///
 /// That is: what writers left behind that were killed more than an hour ago, damaged packages, and all packages of owners
 /// that have written none for `--older-than`. Nothing is removed that is not named as a package or does not begin as one,
@@ -55,27 +55,27 @@ struct Outcome {
 }
 
 impl Gc {
-    pub(super) fn run(self, given: &Given) -> Result<String> {
-        let room = given.room(&self.place)?;
-        let lines = self.choose(&room, SystemTime::now())?;
+    pub(super) fn run(self, common: &Common) -> Result<String> {
+        let place = common.place(&self.place)?;
+        let lines = self.choose(&place, SystemTime::now())?;
         if !self.dry_run {
-            room.clear(lines.iter().map(|line| &line.stored))?;
+            place.clear(lines.iter().map(|line| &line.stored))?;
         }
         let bytes = lines.iter().map(|line| line.bytes).sum();
         let outcome = Outcome { dry_run: self.dry_run, removed: lines, bytes };
-        if given.json { to_json(&outcome) } else { Ok(text(&outcome, room.place())) }
+        if common.json { to_json(&outcome) } else { Ok(text(&outcome, place.place())) }
     }
 
     /// What is to be removed.
-    fn choose(&self, room: &Room, now: SystemTime) -> Result<Vec<Line>> {
+    fn choose(&self, place: &PackagePlace, now: SystemTime) -> Result<Vec<Line>> {
         let mut lines = Vec::new();
         let mut used: Vec<Stored> = Vec::new();
-        for owner in room.owners()? {
+        for owner in place.owners()? {
             match idle(&owner, now).filter(|idle| *idle > self.older_than.0) {
                 Some(idle) => {
                     let why = format!("its owner has written nothing for {}", age::shown(idle));
                     for stored in owner.stored {
-                        if room.ours(&stored)? {
+                        if place.ours(&stored)? {
                             lines.push(Line::new(stored, why.clone()));
                         }
                     }
@@ -87,21 +87,21 @@ impl Gc {
             .iter()
             .filter(|stored| stored.name == Name::Leftover && age::since(stored.modified, now) > WRITING);
         lines.extend(left.map(|stored| Line::new(stored.clone(), "left behind by a writer".into())));
-        self.damaged(room, &used, &mut lines)?;
+        self.damaged(place, &used, &mut lines)?;
         lines.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(lines)
     }
 
-    fn damaged(&self, room: &Room, stored: &[Stored], lines: &mut Vec<Line>) -> Result<()> {
+    fn damaged(&self, place: &PackagePlace, stored: &[Stored], lines: &mut Vec<Line>) -> Result<()> {
         if self.verify {
-            return verify::check(room, stored, &mut |stored, damages| {
+            return verify::check(place, stored, &mut |stored, damages| {
                 if let Some(damage) = damages.first().filter(|damage| damage.removable()) {
                     lines.push(Line::new(stored.clone(), damage.to_string()));
                 }
             });
         }
         let bar = Bar::new("reading", stored.len());
-        let scan = room.scan(stored, &mut |done| bar.set(done))?;
+        let scan = place.scan(stored, &mut |done| bar.set(done))?;
         let damaged = scan.damaged.into_iter().filter(|damaged| damaged.damage.removable());
         lines.extend(damaged.map(|damaged| Line::new(damaged.stored, damaged.damage.to_string())));
         Ok(())

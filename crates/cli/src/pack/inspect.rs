@@ -1,17 +1,17 @@
-//! `hotset pack inspect`: who has packages in a place, or what lies in one.
+//! `hotset pack inspect`: which jobs have packages in a place, or what lies in one.
 
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use hotset_core::bytes::human;
 use hotset_core::{Error, Result};
-use hotset_store::package::{Owner, Package, Room};
+use hotset_store::package::{Owner, Package, PackagePlace};
 use serde::Serialize;
 
-use super::{Bar, Given, age, counted, to_json};
+use super::{Bar, Common, age, counted, to_json};
 use crate::table;
 
-/// Show who has packages in a place, or what lies in one package.
+/// Show which jobs have packages in a place, or what lies in one package.
 ///
 /// Reads the index of each package, not its samples: `samples` counts what jobs can find there. Of one package every
 /// sample is shown, and whether its bytes are still those that were packed.
@@ -54,24 +54,24 @@ struct Sample {
 }
 
 impl Inspect {
-    pub(super) fn run(self, given: &Given) -> Result<String> {
+    pub(super) fn run(self, common: &Common) -> Result<String> {
         let place = self.place.trim_end_matches('/');
         if place.ends_with(".hotset") {
-            package(place, given)
+            package(place, common)
         } else {
-            owners(&given.room(place)?, given.json)
+            owners(&common.place(place)?, common.json)
         }
     }
 }
 
-fn owners(room: &Room, json: bool) -> Result<String> {
-    let owners = room.owners()?;
+fn owners(place: &PackagePlace, json: bool) -> Result<String> {
+    let owners = place.owners()?;
     let all = owners.iter().map(|owner| owner.stored.len()).sum();
     let bar = Bar::new("reading", all);
     let mut done = 0;
     let mut lines = Vec::new();
     for owner in owners {
-        lines.push(line(room, &owner, &mut |read| bar.set(done + read))?);
+        lines.push(line(place, &owner, &mut |read| bar.set(done + read))?);
         done += owner.stored.len() as u64;
     }
     drop(bar);
@@ -79,7 +79,7 @@ fn owners(room: &Room, json: bool) -> Result<String> {
         return to_json(&lines);
     }
     if lines.is_empty() {
-        return Ok(format!("no packages in `{}`", room.place()));
+        return Ok(format!("no packages in `{}`", place.place()));
     }
     let head = ["dataset", "owner", "packages", "samples", "bytes", "newest", ""];
     let rows = lines.iter().map(|line| {
@@ -100,8 +100,8 @@ fn owners(room: &Room, json: bool) -> Result<String> {
     Ok(table::plain(std::iter::once(head.map(str::to_owned).to_vec()).chain(rows)))
 }
 
-fn line(room: &Room, owner: &Owner, tell: &mut dyn FnMut(u64)) -> Result<Line> {
-    let scan = room.scan(&owner.stored, tell)?;
+fn line(place: &PackagePlace, owner: &Owner, tell: &mut dyn FnMut(u64)) -> Result<Line> {
+    let scan = place.scan(&owner.stored, tell)?;
     let age = owner.newest().map_or(0, |newest| age::since(newest, SystemTime::now()).as_secs());
     Ok(Line {
         dataset: owner.dataset.clone(),
@@ -115,9 +115,9 @@ fn line(room: &Room, owner: &Owner, tell: &mut dyn FnMut(u64)) -> Result<Line> {
     })
 }
 
-fn package(file: &str, given: &Given) -> Result<String> {
+fn package(file: &str, common: &Common) -> Result<String> {
     let (place, name) = file.rsplit_once('/').unwrap_or((".", file));
-    let bytes = given.room(if place.is_empty() { "/" } else { place })?.read(name)?;
+    let bytes = common.place(if place.is_empty() { "/" } else { place })?.read(name)?;
     let package =
         Package::parse_any(&bytes).map_err(|damage| Error::changed(format!("`{file}`: {damage}")))?;
     let index = package.index();
@@ -132,7 +132,7 @@ fn package(file: &str, given: &Given) -> Result<String> {
         bytes: index.length(),
         index: samples.collect(),
     };
-    if given.json {
+    if common.json {
         return to_json(&content);
     }
     let head = format!(

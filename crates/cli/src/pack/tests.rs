@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
-use hotset_store::package::{Dataset, Draft, Shelf};
+use hotset_store::package::{Dataset, Draft, PackageStore};
 use serde_json::Value;
 
-use super::{Command, Given, Pack};
+use super::{Command, Common, Pack};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -26,11 +26,11 @@ struct Line {
 /// What a command prints.
 fn printed(arguments: &[&str]) -> String {
     let line = Line::try_parse_from(["pack"].iter().chain(arguments)).unwrap();
-    let given = Given { storage_options: BTreeMap::new(), json: line.pack.json };
+    let common = Common { storage_options: BTreeMap::new(), json: line.pack.json };
     match line.pack.command {
-        Command::Inspect(command) => command.run(&given).unwrap(),
-        Command::Verify(command) => command.run(&given).unwrap().0,
-        Command::Gc(command) => command.run(&given).unwrap(),
+        Command::Inspect(command) => command.run(&common).unwrap(),
+        Command::Verify(command) => command.run(&common).unwrap().0,
+        Command::Gc(command) => command.run(&common).unwrap(),
     }
 }
 
@@ -53,13 +53,13 @@ impl Place {
     /// The files of the packages.
     fn fill(&self, owner: &str, count: u32) -> Vec<PathBuf> {
         let dataset = Dataset { place: "/nowhere/train", identity: "a dataset" };
-        let shelf = Shelf::open(self.path(), &BTreeMap::new(), dataset, owner).unwrap();
+        let packages = PackageStore::open(self.path(), &BTreeMap::new(), dataset, owner).unwrap();
         let before = self.files();
         for number in 0..count {
             let sizes: Vec<(u32, u64)> = (0..10).map(|at| (number * 10 + at, 100)).collect();
             let mut draft = Draft::new("a dataset", number, &sizes).unwrap();
             sizes.iter().for_each(|(id, _)| assert!(draft.put(*id, &[*id as u8; 100]).is_ok()));
-            shelf.write(number, &draft.finish().unwrap()).unwrap();
+            packages.write(number, &draft.finish().unwrap()).unwrap();
         }
         let mut files = self.files();
         files.retain(|file| !before.contains(file));

@@ -3,10 +3,10 @@
 use clap::Args;
 use hotset_core::bytes::human;
 use hotset_core::{Error, Result};
-use hotset_store::package::{Damage, Name, Room, Stored};
+use hotset_store::package::{Damage, Name, PackagePlace, Stored};
 use serde::Serialize;
 
-use super::{Bar, Given, counted, to_json};
+use super::{Bar, Common, counted, to_json};
 use crate::table;
 
 /// Read every package and check every checksum.
@@ -36,11 +36,11 @@ struct Damaged {
 
 impl Verify {
     /// What to print, and whether all is well.
-    pub(super) fn run(self, given: &Given) -> Result<(String, Result<()>)> {
-        let room = given.room(&self.place)?;
-        let stored: Vec<Stored> = room.owners()?.into_iter().flat_map(|owner| owner.stored).collect();
+    pub(super) fn run(self, common: &Common) -> Result<(String, Result<()>)> {
+        let place = common.place(&self.place)?;
+        let stored: Vec<Stored> = place.owners()?.into_iter().flat_map(|owner| owner.stored).collect();
         let mut found = Found { packages: 0, bytes: 0, damaged: Vec::new() };
-        check(&room, &stored, &mut |stored, damages| {
+        check(&place, &stored, &mut |stored, damages| {
             found.packages += 1;
             found.bytes += stored.bytes;
             if !damages.is_empty() {
@@ -54,19 +54,23 @@ impl Verify {
                 "{damaged} of {} at `{place}` cannot be used; `hotset pack gc --verify {place}` removes what is ours of \
                  them, and jobs pack their samples anew",
                 counted(found.packages, "package"),
-                place = room.place(),
+                place = place.place(),
             ))),
         };
-        Ok((if given.json { to_json(&found)? } else { text(&found, room.place()) }, outcome))
+        Ok((if common.json { to_json(&found)? } else { text(&found, place.place()) }, outcome))
     }
 }
 
 /// Reads all packages of `stored` and tells of each what is wrong with it.
-pub(super) fn check(room: &Room, stored: &[Stored], tell: &mut dyn FnMut(&Stored, &[Damage])) -> Result<()> {
+pub(super) fn check(
+    place: &PackagePlace,
+    stored: &[Stored],
+    tell: &mut dyn FnMut(&Stored, &[Damage]),
+) -> Result<()> {
     let packages: Vec<Stored> =
         stored.iter().filter(|stored| stored.name != Name::Leftover).cloned().collect();
     let bar = Bar::new("verifying", packages.len());
-    room.verify(&packages, &mut |stored, damages| {
+    place.verify(&packages, &mut |stored, damages| {
         tell(stored, damages);
         bar.step();
     })

@@ -72,7 +72,7 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
         &["--cache", ""],
         &["--cache", "0.2"],
         &["--cache", "20"],
-        &["--run", "iis+nobody"],
+        &["--run", "iis+unknown"],
         &["--run", "iis[fraction=7]"],
         &["--epochs", "0"],
         &["--epochs", "13"],

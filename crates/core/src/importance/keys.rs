@@ -59,7 +59,7 @@ impl Keys {
         self.high.contains(id)
     }
 
-    /// Writes them beside `known`, values that whoever reads them knows too: only those that differ are written.
+    /// Writes them beside `known`, values that the reader knows too: only those that differ are written.
     pub(crate) fn write(&self, writer: &mut Writer, known: &[f32]) {
         let same = |id: usize| known.get(id).is_some_and(|known| key(*known) == self.values[id]);
         writer.bits((0..self.values.len()).map(same));

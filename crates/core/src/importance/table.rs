@@ -12,7 +12,7 @@
 //! score, so that a strategy can see how far training has come ([`Table::mean_loss`]).
 //!
 //! 12 bytes a sample, 16 where losses are kept, and 24 for each late report. Reports are applied in slices of at most [`SLICE`], so
-//! that whoever holds a lock holds it for a bounded while.
+//! that a lock is held for a bounded while.
 
 use super::score::{Score, valid};
 use crate::Id;

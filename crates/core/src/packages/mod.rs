@@ -53,7 +53,7 @@ pub fn too_small(capacity: u64) -> String {
     )
 }
 
-/// The bytes of a package for a cache of `capacity`, unless somebody `asked` for another size (0: nobody did). None
+/// The bytes of a package for a cache of `capacity`, unless another size was `asked` for (0: none was). None
 /// where packages would be so small that they are not worth their requests.
 pub fn size(asked: u64, capacity: u64) -> Option<u64> {
     match asked {
@@ -120,7 +120,7 @@ impl Packages {
 
     /// Package `number`, of these ids, is complete. Copies of them that lie elsewhere are dead, so packages are
     /// placed in the order of their numbers where they share ids. Numbers in between are of packages that hold
-    /// nobody.
+    /// no samples.
     pub fn place(&mut self, number: u32, ids: &[Id], sizes: &dyn Sizes) {
         if self.packages.len() <= number as usize {
             self.packages.resize(number as usize + 1, Package::default());
@@ -147,7 +147,7 @@ impl Packages {
         self.packages.len() as u32
     }
 
-    /// Whether `package` holds nobody.
+    /// Whether `package` holds no sample.
     pub fn is_dead(&self, package: u32) -> bool {
         self.members(package).is_empty()
     }
@@ -234,7 +234,7 @@ mod tests {
             (&[0, 1][..], 30, 3)
         );
         packages.add(&[0, 1], &sizes);
-        assert_eq!(packages.living().collect::<Vec<_>>(), [1, 2], "nobody is left in the first");
+        assert_eq!(packages.living().collect::<Vec<_>>(), [1, 2], "no sample is left in the first");
         packages.retire(second);
         assert_eq!((packages.of(2), packages.members(second)), (None, &[][..]));
     }
@@ -262,6 +262,6 @@ mod tests {
         assert_eq!(packages.extent(package), 72 + 4 * 24 + 40, "its head is read too");
         let mut runs = Packages::new(8);
         runs.add_run(&[0, 1, 2, 3], &sizes, 55);
-        assert!(!runs.is_worn(0, 0), "nobody packs runs anew");
+        assert!(!runs.is_worn(0, 0), "runs are not packed anew");
     }
 }

@@ -81,7 +81,7 @@ pub struct Scene<'a> {
     pub sizes: &'a dyn Sizes,
     /// The plan that is carried out meanwhile.
     pub plan: &'a Plan,
-    /// Who is resident before its first slot.
+    /// The samples that are resident before its first slot.
     pub residents: Option<&'a Residents>,
     /// Those that are being packed already.
     pub busy: &'a Bits,

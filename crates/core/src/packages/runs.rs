@@ -1,4 +1,4 @@
-//! Packages that are there before anybody packs: samples that lie side by side in one object.
+//! Packages that are there before any are made: samples that lie side by side in one object.
 //!
 //! A chain of neighbours is cut into runs of at least so many bytes, of equal length, counting what lies between them,
 //! since a request brings that too. Samples that need no package end a chain, and a chain that fills no run stays in
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_cut_into_equal_runs_and_nobody_lies_in_two() {
+    fn neighbours_are_cut_into_equal_runs_and_no_sample_lies_in_two() {
         // Two shards of 25 and 5 samples; one in the first is too large for a package.
         let mut sizes = vec![100u64; 30];
         sizes[10] = LARGE;

@@ -1,6 +1,6 @@
 //! `app`, SHADE's adaptive priority-aware prediction (FAST 2023, 4.3, algorithm 1).
 //!
-//! While there is room everybody is admitted. Then only a sample whose score is known is, if it is not below
+//! While there is room every sample is admitted. Then only a sample whose score is known is, if it is not below
 //! the lowest score of a resident, which leaves; among equal scores the lowest id leaves, and a resident that
 //! was never scored stays. The *ghost table* knows the last score of every id that was ever scored. Scores
 //! change the moment they are reported, not with a plan, so a run repeats only if its events are replayed.
@@ -14,7 +14,7 @@ use crate::importance::Score;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "app",
-    summary: "keeps the highest scores, and admits only who is known and not below them (SHADE)",
+    summary: "keeps the highest scores, and admits only samples that are known and not below them (SHADE)",
     bounded: true,
     offline: false,
     plain: false,

@@ -1,6 +1,6 @@
 //! `belady`, the offline optimum (Belady 1966), with bypass: a bound to compare with.
 //!
-//! It knows every plan of the run. Whoever is due farthest in the future leaves; a sample that is due farther
+//! It knows every plan of the run. The sample that is due farthest in the future leaves; a sample that is due farther
 //! than all residents, or never, is not admitted. For equal sizes nothing hits more; for unequal ones it only
 //! bounds what a policy could do that thinks of one sample at a time.
 //!
@@ -33,9 +33,9 @@ struct Belady {
     heap: Heap<Reverse<u64>>,
     places: Vec<u32>,
     clock: u64,
-    /// When whoever is asked for now is due next.
+    /// When the sample that is asked for now is due next.
     next: Reverse<u64>,
-    /// Who gave way to it, and when they are due.
+    /// The samples that gave way to it, and when they are due.
     gone: Vec<(Reverse<u64>, Id)>,
 }
 

@@ -51,7 +51,7 @@ impl Order for Carousel {
         true
     }
 
-    /// By place: whoever stands last leaves a cache that shrinks first.
+    /// By place: the last one leaves a cache that shrinks first.
     fn each(&self, each: &mut dyn FnMut(Id)) {
         self.residents.iter().copied().for_each(each);
     }
@@ -65,7 +65,7 @@ mod tests {
     use crate::policy::{NoDue, Policy, Verdict};
 
     #[test]
-    fn nobody_leaves_unless_the_plan_says_so() {
+    fn no_sample_leaves_unless_the_plan_says_so() {
         let mut policy = carousel(Setup::new(20, Arc::new(vec![10; 4]), 0));
         let mut evicted = Vec::new();
         for (id, verdict) in

@@ -76,7 +76,7 @@ fn residents_of(policy: &dyn Policy) -> BTreeSet<Id> {
     ids
 }
 
-/// What was answered to a step: the verdict of an access, and who left.
+/// What was answered to a step: the verdict of an access, and the samples that left.
 type Answer = (Option<Verdict>, Vec<Id>);
 
 /// The keys of a plan that begins at `place`.
@@ -85,7 +85,7 @@ fn keys_of(values: &[f32], setup: &Setup, place: usize) -> Arc<Keys> {
     Arc::new(Keys::new(values.to_vec(), &ranking, &*setup.sizes, setup.capacity))
 }
 
-/// Takes `policy` through the step at `place`: the verdict, and who had to be read to be pinned.
+/// Takes `policy` through the step at `place`: the verdict, and the samples that had to be read to be pinned.
 fn take(
     policy: &mut dyn Policy,
     setup: &Setup,
@@ -123,7 +123,7 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
         let (verdict, read) = take(&mut *policy, setup, steps, place, &mut evicted);
         assert!(read.iter().all(|id| !before.contains(id)), "a resident was read");
         if let Step::Resize(to) = step {
-            assert!(*to < capacity || evicted.len() == 1, "somebody left a cache that grew");
+            assert!(*to < capacity || evicted.len() == 1, "a sample left a cache that grew");
             capacity = *to;
         }
         assert_eq!(evicted.remove(0), Id::MAX, "`evicted` is appended to, never cleared");
@@ -135,9 +135,9 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
             assert!(!evicted.contains(id), "{id} left for itself");
             let served = matches!(verdict, Verdict::Hit | Verdict::Packed);
             assert_eq!(served, before.contains(id), "a hit is a resident, and only that");
-            // Who is served from a package may move to where somebody makes room for it.
+            // A sample that is served from a package may move to where another makes room for it.
             let made_room = verdict == Verdict::Admitted || policy.takes_packages() && served;
-            assert!(made_room || evicted.is_empty(), "somebody left for nobody");
+            assert!(made_room || evicted.is_empty(), "a sample left, and none came");
             if verdict == Verdict::Admitted {
                 expected.insert(*id);
             }
@@ -145,7 +145,10 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
         if let Step::Load(ids) | Step::Pin(ids) = step {
             expected.extend(ids.iter().filter(|id| after.contains(id)));
         }
-        assert_eq!(after, expected, "residents are those before, less who left, and who was admitted");
+        assert_eq!(
+            after, expected,
+            "residents are those before, less those that left, and the one that was admitted"
+        );
         for id in 0..setup.sizes.len() as Id {
             assert_eq!(policy.contains(id), after.contains(&id), "`contains` and `residents` differ on {id}");
         }

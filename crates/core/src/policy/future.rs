@@ -1,4 +1,4 @@
-//! Every plan of a run, for those who may look into the future.
+//! Every plan of a run, for policies that may look into the future.
 
 use super::Due;
 use crate::Id;

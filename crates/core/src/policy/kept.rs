@@ -1,4 +1,4 @@
-//! A cache of one region: who is resident, their bytes, and the order in which they leave.
+//! A cache of one region: the residents, their bytes, and the order in which they leave.
 //!
 //! Every such policy is an [`Order`] and nothing else. Here is what they share: a resident is served; a sample that
 //! is larger than the capacity is bypassed; otherwise residents are evicted one by one until it fits. If the order
@@ -12,7 +12,7 @@ use crate::importance::Score;
 use crate::saved::{Reader, Writer};
 use crate::{Id, Result};
 
-/// The order in which residents leave. It is told who comes, and says who goes.
+/// The order in which residents leave. It is told which sample comes, and says which goes.
 pub(super) trait Order: Send {
     /// A slot asks for `id`, whatever comes of it.
     fn asked(&mut self, _id: Id, _due: &dyn Due) {}
@@ -20,9 +20,9 @@ pub(super) trait Order: Send {
     fn touch(&mut self, _id: Id) {}
     /// Takes `id` in.
     fn insert(&mut self, id: Id);
-    /// Takes out whoever leaves first when the capacity shrinks.
+    /// Takes out the resident that leaves first when the capacity shrinks.
     fn pop(&mut self) -> Option<Id>;
-    /// Takes out whoever leaves for `id`; nobody where all stay.
+    /// Takes out the resident that leaves for `id`; none where all stay.
     fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
         self.pop()
     }

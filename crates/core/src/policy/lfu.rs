@@ -1,7 +1,7 @@
 //! `lfu`, least frequently used.
 //!
 //! A sample's count is 1 when it is admitted, grows with each hit, and is forgotten when it leaves. The lowest
-//! count leaves first, among equals the one asked for longest ago; whoever is asked for is always admitted. In
+//! count leaves first, among equals the one asked for longest ago; a sample that is asked for is always admitted. In
 //! uniform epochs over equal sizes those that were hit once stay, so its hits grow from epoch to epoch: at a
 //! fifth 10 % in the tenth, 14 % in the twentieth, 18 % in the ninetieth. iCache's iLFU is `iis` with it,
 //! ImPACT's is `hybrid` with it.
@@ -71,7 +71,7 @@ impl Order for Lfu {
         self.by_age().into_iter().for_each(|(count, _)| out.number(count.into()));
     }
 
-    /// The clock begins anew: only who was asked for before whom is ever looked at.
+    /// The clock begins anew: only the order in which samples were asked for is looked at.
     fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
         for &id in residents {
             self.clock += 1;

@@ -7,7 +7,7 @@
 //! The list runs through one slot a sample, 8 bytes, so no access allocates.
 //!
 //! Differs from the textbook: capacity is bytes, not items; a sample larger than the capacity is bypassed
-//! and evicts nobody.
+//! and evicts nothing.
 
 use super::kept::{Kept, Order};
 use super::{Entry, Setup};
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_larger_than_the_capacity_evicts_nobody() {
+    fn a_sample_larger_than_the_capacity_evicts_nothing() {
         let (mut policy, mut evicted) = (of(30, vec![10, 31, 10]), Vec::new());
         policy.access(0, &NoDue, &mut evicted);
         assert_eq!(policy.access(1, &NoDue, &mut evicted), Verdict::Bypassed);

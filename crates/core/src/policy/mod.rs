@@ -1,4 +1,4 @@
-//! Policies: who stays in the cache.
+//! Policies: which samples stay in the cache.
 //!
 //! A policy sees ids and sizes, importance, and when each id is next due; no bytes, no clock, no I/O.
 //! It is asked once per slot, **in plan order**, when the slot enters the prefetch window, and its answer is
@@ -218,10 +218,10 @@ pub struct Region {
     pub used: u64,
 }
 
-/// Who stays in the cache. Every id accessed lies in the catalog
+/// Which samples stay in the cache. Every id accessed lies in the catalog
 /// that [`Setup::sizes`] describes.
 pub trait Policy: Send {
-    /// Decides the slot that serves `id`, and appends whoever leaves for it to `evicted`.
+    /// Decides the slot that serves `id`, and appends what leaves for it to `evicted`.
     fn access(&mut self, id: Id, due: &dyn Due, evicted: &mut Vec<Id>) -> Verdict;
     /// Whether `id` is resident.
     fn contains(&self, id: Id) -> bool;
@@ -229,13 +229,13 @@ pub trait Policy: Send {
     fn used(&self) -> u64;
     /// The bytes residents may take.
     fn capacity(&self) -> u64;
-    /// Changes the capacity, and appends whoever leaves for it to `evicted`.
+    /// Changes the capacity, and appends what leaves for it to `evicted`.
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>);
     /// Calls `each` with every resident, in any order.
     fn residents(&self, each: &mut dyn FnMut(Id));
     /// All that it knows, as bytes: residents with their region and their order, counts, draws, scores, what is
     /// pinned, the capacity, and how far a rebuild has come. Only the keys of the plan being decided are not
-    /// part of it: whoever keeps that plan has them.
+    /// part of it: they are kept with that plan.
     fn save(&self) -> Vec<u8>;
     /// Takes what [`Self::save`] wrote for a policy of the same name and setup, and goes on as that one did, to
     /// the sample.

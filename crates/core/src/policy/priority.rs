@@ -132,7 +132,7 @@ mod tests {
         ask(&mut *app, &[0, 1, 2]);
         assert!(ask(&mut *app, &[3]).is_empty(), "3 is not known");
         app.scored(&[(3, 2.0), (4, 1.0)]);
-        assert!(ask(&mut *app, &[3]).is_empty(), "nobody resident was scored");
+        assert!(ask(&mut *app, &[3]).is_empty(), "no resident was scored");
         app.scored(&[(1, 2.0), (2, 1.5)]);
         assert!(ask(&mut *app, &[4]).is_empty(), "1.0 is below 1.5");
         assert_eq!(ask(&mut *app, &[3]), [2]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn pq_admits_everybody_and_the_lowest_score_leaves() {
+    fn pq_admits_every_sample_and_the_lowest_score_leaves() {
         let mut pq = policy("pq");
         ask(&mut *pq, &[0, 1, 2]);
         pq.scored(&[(0, 3.0), (1, 1.0), (2, 2.0)]);

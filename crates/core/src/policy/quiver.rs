@@ -1,7 +1,7 @@
 //! `quiver`, the chunks of Quiver (Kumar and Sivathanu, FAST 2020, 4.3), for one job.
 //!
 //! Samples are admitted as their chunk is walked, and those of the chunk that came first leave once there is no
-//! room; but nobody leaves who is still due in this epoch. With the strategy `quiver` an epoch begins on the
+//! room; but no sample leaves that is still due in this epoch. With the strategy `quiver` an epoch begins on the
 //! chunks that are resident, so a job alone reads what does not fit, as it would with `minio`.
 //!
 //! Differs from the paper: residents leave one by one, in the order they came, so that chunks stay while the
@@ -23,7 +23,7 @@ pub(super) const ENTRY: Entry = Entry {
     build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
 };
 
-/// Residents, whoever came first in front.
+/// Residents, the first to come in front.
 #[derive(Default)]
 struct Quiver(VecDeque<Id>);
 

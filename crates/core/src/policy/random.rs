@@ -66,7 +66,7 @@ mod tests {
     use crate::policy::{NoDue, Policy};
 
     #[test]
-    fn everybody_leaves_as_often_as_anybody() {
+    fn every_sample_leaves_as_often_as_any_other() {
         let mut left = [0u32; 4];
         for seed in 0..4_000 {
             let mut policy = random(Setup::new(40, Arc::new(vec![10; 5]), seed));

@@ -25,7 +25,7 @@ impl Strategy for Cis {
         let setup = &self.0.setup;
         let values = self.0.values(draw);
         let ranking = self.0.rank(draw, &values);
-        let ids = self.0.everybody(draw);
+        let ids = self.0.all_samples(draw);
         let full = self.0.is_full(draw.epoch);
         let mut weights = Vec::new();
         if !full {

@@ -135,7 +135,7 @@ fn ranks_are_of_equal_length_and_together_the_plan() {
 }
 
 #[test]
-fn ids_are_of_the_catalog_and_nobody_comes_twice_unless_the_strategy_repeats() {
+fn ids_are_of_the_catalog_and_no_sample_comes_twice_unless_the_strategy_repeats() {
     everywhere(|entry, samples, world, pad| {
         let repeats = (entry.build)(Setup::new(samples, 2)).repeats();
         for plan in plans(entry, samples, 2, world, pad) {
@@ -167,7 +167,7 @@ fn epochs_differ_in_their_order() {
     }
 }
 
-/// Of strategies that serve everybody; one that selects states its own promise.
+/// Of strategies that serve every sample; one that selects states its own promise.
 #[test]
 fn every_id_is_served_within_two_epochs() {
     everywhere(|entry, samples, world, pad| {

@@ -47,20 +47,21 @@ impl Strategy for Infobatch {
             .fold((0.0f64, 0u64), |(sum, known), &value| (sum + f64::from(value), known + 1));
         let mean = sum / known.max(1) as f64;
         let mut rng = Rng::new(setup.seed, draw.number(), "infobatch");
-        let everybody = self.0.everybody(draw);
+        let all_samples = self.0.all_samples(draw);
         if known == 0 || setup.is_full_last(draw.epoch) {
             let keys = Some(self.0.keys(values, &ranking));
-            return Drawn { ids: everybody, keys, ..Drawn::default() };
+            return Drawn { ids: all_samples, keys, ..Drawn::default() };
         }
         let front = carried_front(setup.end(), draw.carried.unwrap_or_default());
         let is_easy = |id: Id| f64::from(values[id as usize]) < mean;
-        let mut easy: Vec<Id> = everybody[front.len()..].iter().copied().filter(|&id| is_easy(id)).collect();
+        let mut easy: Vec<Id> =
+            all_samples[front.len()..].iter().copied().filter(|&id| is_easy(id)).collect();
         rng.shuffle(&mut easy);
         let keep = setup.values.share("keep");
         easy.truncate((easy.len() as f64 * keep).round() as usize);
         easy.sort_unstable();
         let (mut ids, mut weights) = (Vec::new(), Vec::new());
-        for (slot, &id) in everybody.iter().enumerate() {
+        for (slot, &id) in all_samples.iter().enumerate() {
             let kept = !is_easy(id) || slot < front.len();
             if kept || easy.binary_search(&id).is_ok() {
                 ids.push(id);

@@ -153,7 +153,7 @@ impl Sizes for Equal {
     }
 }
 
-/// Who was resident when a plan was made.
+/// The samples that were resident when a plan was made.
 #[derive(Debug, Clone, Default)]
 pub struct Residents {
     all: Bits,
@@ -223,7 +223,7 @@ pub struct Draw<'a> {
     /// Ids that the plan before left out: they take the first places instead of their drawn ones. `None`
     /// when the plan before was not made here (a job that resumes): the strategy tells them from its seed if
     /// it can, as if every epoch before had been cut over the same `world` without padding. A padded plan
-    /// leaves nobody out: `Some(&[])`.
+    /// leaves none out: `Some(&[])`.
     pub carried: Option<&'a [Id]>,
     /// What was reported of each sample before the cut.
     pub importance: Option<&'a Table>,
@@ -233,7 +233,7 @@ pub struct Draw<'a> {
     pub accuracy: Option<f64>,
     /// How fast the epoch before was, if it was measured.
     pub rates: Option<Rates>,
-    /// Who is resident before the plan's first slot.
+    /// The samples that are resident before the plan's first slot.
     pub residents: Option<&'a Residents>,
     /// The packages that are complete, where the policy has a region for them, and that region's bytes.
     pub packages: Option<(&'a Packages, u64)>,
@@ -249,11 +249,11 @@ impl Draw<'_> {
 /// Whose losses are needed under the current model before a plan can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reevaluation {
-    /// Nobody's.
+    /// Of none.
     Nothing,
     /// Those of these ids.
     Set(Arc<[Id]>),
-    /// Everybody's.
+    /// Of all samples.
     All,
 }
 
@@ -271,7 +271,7 @@ pub trait Strategy: Send {
     fn score(&self) -> Score {
         Score::Loss
     }
-    /// Whether plans depend on who is resident, with packages or without, so that the plan before must be
+    /// Whether plans depend on what is resident, with packages or without, so that the plan before must be
     /// decided to its last slot first.
     fn looks_at_residents(&self, _packages: bool) -> bool {
         false

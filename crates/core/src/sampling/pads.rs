@@ -132,11 +132,11 @@ impl Strategy for Pads {
         let setup = &self.selection.setup;
         let ranking = self.selection.rank(draw, &values);
         if known == 0 || falls_back || setup.is_full_last(draw.epoch) {
-            let (ids, keys) = (self.selection.everybody(draw), self.selection.keys(values, &ranking));
+            let (ids, keys) = (self.selection.all_samples(draw), self.selection.keys(values, &ranking));
             return Drawn { ids, keys: Some(keys), ..Drawn::default() };
         }
         let unknown = if most > 0.0 { most } else { 1.0 };
-        // All scores may be 0 where losses are: then everybody is as likely.
+        // All scores may be 0 where losses are: then all samples are as likely.
         let floor = if most > 0.0 { 0.0 } else { 1.0 };
         let weight = |value: &f32| if value.is_nan() { unknown } else { f64::from(*value).max(floor) };
         let mut rng = Rng::new(setup.seed, draw.number(), "pads");

@@ -150,7 +150,7 @@ impl Plan {
         self
     }
 
-    /// All of it as bytes, for a catalog of `samples`. Scores that are `known` to whoever restores it, by id, are
+    /// All of it as bytes, for a catalog of `samples`. Scores that are `known` where it is restored, by id, are
     /// not written again.
     pub fn save(&self, samples: usize, known: &[f32]) -> Vec<u8> {
         let mut writer = Writer::new(samples);

@@ -131,7 +131,7 @@ impl Drawn {
     }
 
     /// Ends before slot `at`, and hands back what comes from there on, which is decided with the same keys. Slots
-    /// selected high are divided in proportion, and who was not served stays here.
+    /// selected high are divided in proportion, and those that were not served stay here.
     pub fn split_off(&mut self, at: usize) -> Self {
         let slots = self.ids.len();
         let at = at.min(slots);

@@ -59,7 +59,7 @@ impl Selection {
         self.setup.values.text("substitute") == "h"
     }
 
-    /// Whether substitution looks at who is resident.
+    /// Whether substitution looks at what is resident.
     pub(super) fn looks_at_residents(&self, packages: bool) -> bool {
         match self.setup.values.text("substitute") {
             "l" => packages,
@@ -101,7 +101,7 @@ impl Selection {
     }
 
     /// Every id, carried ones first.
-    pub(super) fn everybody(&self, draw: &Draw<'_>) -> Vec<Id> {
+    pub(super) fn all_samples(&self, draw: &Draw<'_>) -> Vec<Id> {
         shuffled(self.setup.end(), self.setup.seed, draw.number(), draw.carried.unwrap_or_default())
     }
 
@@ -115,7 +115,7 @@ impl Selection {
     /// The plan of `full` or selected ids, with substitution where there are packages.
     pub(super) fn plan(&self, draw: &Draw<'_>, values: Vec<f32>, full: bool) -> Drawn {
         let ranking = self.rank(draw, &values);
-        let ids = if full { self.everybody(draw) } else { self.select(draw, &ranking) };
+        let ids = if full { self.all_samples(draw) } else { self.select(draw, &ranking) };
         let keys = self.keys(values, &ranking);
         drop(ranking);
         let mode = match self.setup.values.text("substitute") {

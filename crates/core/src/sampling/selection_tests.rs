@@ -1,4 +1,4 @@
-//! The selected fraction, and who is in it.
+//! The selected fraction, and what is in it.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn the_fraction_is_exact_with_all_losses_equal_too() {
 }
 
 #[test]
-fn equal_losses_drop_others_each_seed_and_everybody_as_often() {
+fn equal_losses_drop_others_each_seed_and_every_sample_as_often() {
     let mut taken = [0u32; 100];
     for seed in 0..2_000 {
         draw_by(&[1.0; 100], 0.7, seed, Vec::new()).into_iter().for_each(|id| taken[id as usize] += 1);
@@ -56,7 +56,7 @@ fn the_hardest_are_taken_most_often_and_the_unknown_always() {
 
 proptest! {
     #[test]
-    fn the_number_taken_is_the_rounded_sum_and_nobody_is_taken_twice(
+    fn the_number_taken_is_the_rounded_sum_and_none_is_taken_twice(
         values in proptest::collection::vec(prop_oneof![3 => 0.0f32..3.0, 1 => Just(1.0), 1 => Just(f32::NAN)], 0..200),
         fraction in 0.05f64..1.0, seed: u64,
     ) {

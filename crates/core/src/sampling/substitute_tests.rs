@@ -37,7 +37,7 @@ fn every_second() -> Vec<Id> {
 }
 
 #[test]
-fn nobody_is_served_twice_and_every_selected_hard_sample_is_served() {
+fn no_sample_is_served_twice_and_every_selected_hard_sample_is_served() {
     let drawn = served(every_second(), 0, Mode::Low);
     let ids: BTreeSet<Id> = drawn.ids.iter().copied().collect();
     assert_eq!((ids.len(), drawn.ids.len()), (200, 200));
@@ -80,8 +80,8 @@ fn what_a_package_serves_comes_after_it_was_read_and_before_the_region_turns_ove
 
 #[test]
 fn slots_keep_their_ids_when_packages_run_out() {
-    let everybody: Vec<Id> = (0..SAMPLES as Id).collect();
-    let drawn = served(everybody.clone(), 0, Mode::Low);
+    let all_samples: Vec<Id> = (0..SAMPLES as Id).collect();
+    let drawn = served(all_samples.clone(), 0, Mode::Low);
     let ids: BTreeSet<Id> = drawn.ids.iter().copied().collect();
     assert_eq!(ids.len(), SAMPLES);
     assert!(drawn.unserved.is_empty());

@@ -1,7 +1,7 @@
 //! `uniform`, a random permutation of all ids each epoch: plain shuffled training.
 //!
 //! The permutation comes from the seed and the epoch alone. Ids that the plan before left out move to the
-//! front, out of their drawn places, so that nobody is served twice and everybody within two epochs.
+//! front, out of their drawn places, so that no sample is served twice, and each within two epochs.
 //!
 //! A job that resumes works out from the seed alone what the plan before left out.
 
@@ -89,7 +89,7 @@ pub(super) fn shuffled(samples: Id, seed: u64, epoch: u64, carried: &[Id]) -> Ve
     front
 }
 
-/// The carried ids that can be: of this catalog, and nobody twice.
+/// The carried ids that can be: of this catalog, and none twice.
 pub(super) fn carried_front(samples: Id, carried: &[Id]) -> Vec<Id> {
     let mut front: Vec<Id> = Vec::with_capacity(carried.len());
     let mut seen = std::collections::BTreeSet::new();

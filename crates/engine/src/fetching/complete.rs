@@ -1,4 +1,4 @@
-//! What became of a fetch: what is counted, who is woken, what is read again.
+//! What became of a fetch: what is counted, which readers are woken, what is read again.
 //!
 //! The plan's reads were counted when they were decided; here only what came on top is. What was to come together and did
 //! not is read one by one, each with attempts of its own, and a package that is not as it was written is dropped, so that

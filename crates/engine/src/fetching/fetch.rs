@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hotset_core::{Error, Id};
 use hotset_store::ReadError;
-use hotset_store::package::{Package, Shelf};
+use hotset_store::package::{Package, PackageStore};
 
 use super::{Cause, Origin, Payer};
 use crate::dataset::Dataset;
@@ -97,7 +97,7 @@ pub(super) enum Source {
     /// In the dataset's own objects, between these samples, as a package of so many.
     Run { first: Id, last: Id, samples: u32 },
     /// In a package that was written and holds so many samples.
-    Package { number: u32, samples: u32, shelf: Arc<Shelf> },
+    Package { number: u32, samples: u32, store: Arc<PackageStore> },
 }
 
 /// What an attempt brought.
@@ -127,9 +127,9 @@ impl Fetch {
                 let (first, last) = ends(&mut packages.members(number).iter().copied());
                 Source::Run { first, last, samples: packages.packed(number) }
             }
-            Origin::Package(number, packages, shelf) => {
+            Origin::Package(number, packages, store) => {
                 // Dead copies are read too.
-                Source::Package { number, samples: packages.packed(number), shelf }
+                Source::Package { number, samples: packages.packed(number), store }
             }
         };
         Self { dataset, origin, payer, parts, packing: None }
@@ -142,8 +142,8 @@ impl Fetch {
         let (origin, ids) = match wanted {
             Wanted::Sample(id) | Wanted::Lost(id) => (Source::Samples(id, id), vec![id]),
             Wanted::Package(number, ids) => {
-                let shelf = Arc::clone(queue.shelf());
-                (Source::Package { number, samples: ids.len() as u32, shelf }, ids)
+                let store = Arc::clone(queue.store());
+                (Source::Package { number, samples: ids.len() as u32, store }, ids)
             }
         };
         let parts = ids.into_iter().map(|id| Part::packing(&dataset, id)).collect();
@@ -165,9 +165,9 @@ impl Fetch {
                 let bytes = catalog.read_together(store, (*first, *last), targets)?;
                 Ok(whole(bytes, &self.parts))
             }
-            Source::Package { number, shelf, .. } => {
+            Source::Package { number, store, .. } => {
                 let mut bytes = Vec::new();
-                shelf.read(*number, &mut bytes)?;
+                store.read(*number, &mut bytes)?;
                 Ok(take_out(&bytes, &self.dataset.name, *number, &mut self.parts))
             }
         }

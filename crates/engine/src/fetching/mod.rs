@@ -1,4 +1,4 @@
-//! Reads from storage: what is queued, in which order, and who waits for it.
+//! Reads from storage: what is queued, in which order, and what waits for it.
 //!
 //! Every trip to storage is a request for one object in memory or several, from the dataset's own objects or from a
 //! package. Requests that a reader waits for go first, then those along plans, then what packing asks for, which gets one
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hotset_core::packages::Packages;
 use hotset_core::run::TOGETHER;
 use hotset_core::{Error, Id, Result};
-use hotset_store::package::Shelf;
+use hotset_store::package::PackageStore;
 
 pub(crate) use fetch::{Fetch, PackingRead, Wanted};
 pub(crate) use pool::wake;
@@ -60,7 +60,7 @@ pub(crate) enum Origin {
     /// In a package that is a run of samples in the dataset's own objects.
     Run(u32, Arc<Packages>),
     /// In a package that was written.
-    Package(u32, Arc<Packages>, Arc<Shelf>),
+    Package(u32, Arc<Packages>, Arc<PackageStore>),
 }
 
 impl Origin {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hotset_core::packages::Packages;
 use hotset_core::sampling::Event;
 use hotset_core::schedule::Schedule;
-use hotset_store::package::Shelf;
+use hotset_store::package::PackageStore;
 
 use super::job::Job;
 use crate::packing::PackingQueue;
@@ -17,7 +17,7 @@ use crate::sync::thread::JoinHandle;
 #[derive(Clone)]
 pub(crate) enum PackageSource {
     /// From where they were written.
-    Shelf(Arc<Shelf>),
+    Store(Arc<PackageStore>),
     /// From the dataset's own objects.
     Runs,
 }
@@ -103,7 +103,7 @@ impl Job {
     /// Its packages, as its last plan saw them.
     pub(crate) fn package_stats(&self) -> Option<PackageStats> {
         let place = match self.packages.source.as_ref()? {
-            PackageSource::Shelf(shelf) => shelf.place().to_owned(),
+            PackageSource::Store(store) => store.place().to_owned(),
             PackageSource::Runs => String::new(),
         };
         let packages = self.run.schedules().values().next_back().and_then(Schedule::packages);

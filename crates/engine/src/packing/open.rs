@@ -139,7 +139,7 @@ pub(super) struct OpenPackages {
     /// Packages whose samples were asked for.
     asked: usize,
     reads: Reads,
-    /// Packages to be removed from the shelf.
+    /// Packages to be removed from its place.
     discarded: Vec<u32>,
 }
 
@@ -347,7 +347,7 @@ impl OpenPackages {
         forgets
     }
 
-    /// A package is to be removed from the shelf.
+    /// A package is to be removed from its place.
     pub(super) fn discard(&mut self, package: u32) {
         self.discarded.push(package);
     }

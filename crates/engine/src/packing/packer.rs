@@ -65,7 +65,7 @@ impl Packer {
         loop {
             match self.queue.next_step() {
                 Step::Discard(packages) => {
-                    if let Err(error) = self.queue.shelf().discard(&packages) {
+                    if let Err(error) = self.queue.store().discard(&packages) {
                         tracing::debug!(%error, ?packages, "packages stay behind");
                     }
                 }

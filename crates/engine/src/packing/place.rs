@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use hotset_core::Id;
 use hotset_core::packages::{Origin, Packages};
-use hotset_store::package::Shelf;
+use hotset_store::package::PackageStore;
 
 use crate::jobs::PackageSource;
 
-/// A shelf for a job's packages, as its opener found it.
+/// Where a job's packages are written, as its opener found it.
 pub struct Packaging {
-    /// The shelf.
-    pub shelf: Arc<Shelf>,
+    /// The packages that are there, and those to come.
+    pub store: Arc<PackageStore>,
     /// The packages that are complete, by number, with their ids.
     pub found: Vec<(u32, Vec<Id>)>,
     /// The first number above all that are taken there, by what is no package too.
@@ -22,8 +22,8 @@ pub struct Packaging {
 
 /// Where a job's packages come from.
 pub enum Place {
-    /// They are made, and stand on a shelf.
-    Shelf(Packaging),
+    /// They are made, and written to a place of their own.
+    Store(Packaging),
     /// They are runs of samples in the dataset's own objects: nothing is written.
     Runs(Arc<Packages>),
     /// Nowhere, for this reason.
@@ -34,7 +34,7 @@ impl Place {
     /// What plans are told of them, where they are made of at least `bytes`.
     pub(crate) fn origin(&self, bytes: u64) -> Option<Origin> {
         match self {
-            Self::Shelf(_) => Some(Origin::Made(bytes)),
+            Self::Store(_) => Some(Origin::Made(bytes)),
             Self::Runs(runs) => Some(Origin::Given(Arc::clone(runs))),
             Self::Unusable(_) => None,
         }
@@ -43,7 +43,7 @@ impl Place {
     /// Where they are read from.
     pub(crate) fn source(&self) -> Option<PackageSource> {
         match self {
-            Self::Shelf(packaging) => Some(PackageSource::Shelf(Arc::clone(&packaging.shelf))),
+            Self::Store(packaging) => Some(PackageSource::Store(Arc::clone(&packaging.store))),
             Self::Runs(_) => Some(PackageSource::Runs),
             Self::Unusable(_) => None,
         }
@@ -51,7 +51,7 @@ impl Place {
 
     /// Those that were made already of a dataset of so many samples.
     pub(crate) fn found(&self, samples: usize) -> Vec<(u32, Vec<Id>)> {
-        let Self::Shelf(packaging) = self else { return Vec::new() };
+        let Self::Store(packaging) = self else { return Vec::new() };
         let inside = |(_, ids): &&(u32, Vec<Id>)| ids.iter().all(|&id| (id as usize) < samples);
         packaging.found.iter().filter(inside).cloned().collect()
     }

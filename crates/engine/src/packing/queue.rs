@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id, Result};
-use hotset_store::package::{Draft, Shelf};
+use hotset_store::package::{Draft, PackageStore};
 
 use super::open::{NewPackages, OpenPackages, Source};
 use super::place::Packaging;
@@ -35,7 +35,7 @@ pub(super) enum Incoming {
 
 /// What the packer does next.
 pub(super) enum Step {
-    /// Removes packages from the shelf.
+    /// Removes packages from its place.
     Discard(Vec<u32>),
     /// Takes a sample that has come.
     Take(Incoming),
@@ -61,7 +61,7 @@ struct Queued {
 
 /// What a job packs, and what waits to be put into packages.
 pub(crate) struct PackingQueue {
-    shelf: Arc<Shelf>,
+    store: Arc<PackageStore>,
     /// Whether packages stay when the job ends.
     keep: bool,
     queued: Mutex<Queued>,
@@ -73,7 +73,7 @@ pub(crate) struct PackingQueue {
 impl PackingQueue {
     pub(crate) fn new(packaging: &Packaging) -> Self {
         Self {
-            shelf: Arc::clone(&packaging.shelf),
+            store: Arc::clone(&packaging.store),
             keep: packaging.keep,
             queued: Mutex::default(),
             changed: Condvar::new(),
@@ -85,8 +85,8 @@ impl PackingQueue {
         sync::lock(&self.queued)
     }
 
-    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub(crate) fn store(&self) -> &Arc<PackageStore> {
+        &self.store
     }
 
     /// Packages being filled or written.
@@ -157,7 +157,7 @@ impl PackingQueue {
         self.changed.notify_all();
     }
 
-    /// Removes a package from the shelf, later.
+    /// Removes a package from its place, later.
     pub(crate) fn discard(&self, package: u32) {
         self.lock().packages.discard(package);
         self.changed.notify_all();
@@ -206,7 +206,7 @@ impl PackingQueue {
     pub(super) fn write(&self, number: u32, draft: Draft) -> Result<()> {
         let bytes = draft.finish()?;
         let _writing = sync::lock(&self.writing);
-        Ok(self.shelf.write(number, &bytes)?)
+        Ok(self.store.write(number, &bytes)?)
     }
 
     /// A package was written.
@@ -278,7 +278,7 @@ impl PackingQueue {
             return None;
         }
         let work = move || {
-            if let Err(error) = self.shelf.drop_all() {
+            if let Err(error) = self.store.drop_all() {
                 tracing::warn!(%error, "packages of a job that has ended stay behind");
             }
         };
@@ -335,7 +335,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Does `work` while no package of `job` is written, as while its place is slow. For tests of who waits for packages.
+    /// Does `work` while no package of `job` is written, as while its place is slow. For tests of what waits for packages.
     #[doc(hidden)]
     pub fn without_writes<T>(&self, job: &str, work: impl FnOnce() -> T) -> Result<T> {
         let queue = self.shared.lock().jobs.named(job)?.packages.queue().cloned();

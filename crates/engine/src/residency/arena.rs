@@ -1,4 +1,4 @@
-//! The memory that samples lie in: segments, and who lies where.
+//! The memory that samples lie in: segments, and what lies where.
 //!
 //! Segments are added when they are needed, up to a limit that follows what jobs were granted, and closed
 //! when they are empty and the limit has fallen. A sample larger than a segment

@@ -179,7 +179,7 @@ impl Job {
             return Ok(());
         }
         let origin = match source {
-            PackageSource::Shelf(shelf) => Origin::Package(package, packages, shelf.clone()),
+            PackageSource::Store(store) => Origin::Package(package, packages, store.clone()),
             PackageSource::Runs => Origin::Run(package, packages),
         };
         let written = !self.packages.is_making(package);

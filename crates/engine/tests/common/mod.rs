@@ -10,7 +10,7 @@ use std::time::Duration;
 use hotset_core::{Amount, Index, Result};
 use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
-use hotset_store::package::Shelf;
+use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
 
@@ -191,18 +191,18 @@ pub fn request(opened: &Opened, cache: &str, policy: &str) -> JobRequest {
 
 /// Where a job's packages lie, with what lies there; what a killed one left unfinished is removed, as a server does.
 pub fn packaging(opened: &Opened, place: &str) -> Packaging {
-    let shelf = Shelf::open(place, &BTreeMap::new(), opened.into(), "job").unwrap();
-    shelf.sweep().unwrap();
-    let scan = shelf.scan(&mut |_| {}).unwrap();
+    let store = PackageStore::open(place, &BTreeMap::new(), opened.into(), "job").unwrap();
+    store.sweep().unwrap();
+    let scan = store.scan(&mut |_| {}).unwrap();
     let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
     let next = scan.next().unwrap();
-    Packaging { shelf: Arc::new(shelf), found, next, keep: true }
+    Packaging { store: Arc::new(store), found, next, keep: true }
 }
 
 /// Where the packages come from that `request` asks for, as a server finds it.
 pub fn place(opened: &Opened, request: &JobRequest) -> Option<Place> {
     match request.packages.as_deref() {
-        Some(place) => Some(Place::Shelf(packaging(opened, place))),
+        Some(place) => Some(Place::Store(packaging(opened, place))),
         None => opened.catalog.run_packages(request.package_bytes).map(|runs| Place::Runs(Arc::new(runs))),
     }
 }

@@ -1,4 +1,4 @@
-//! Who is in a job, and of which run it is.
+//! The clients in a job, and the run that it is.
 //!
 //! A job has one training process for each rank. A second one that begins an epoch for a rank is another run of the
 //! same name, and is refused while the first lives; that a launcher started its processes over is known by their
@@ -39,7 +39,7 @@ pub(crate) struct Members {
     trainers: HashMap<SessionId, u32>,
     /// The processes that came as the ranks a launcher gave them.
     came: HashMap<u32, u32>,
-    /// Who has begun epochs as which rank, while connected.
+    /// The clients that have begun epochs as which rank, while connected.
     holders: BTreeMap<u32, Peer>,
 }
 

@@ -1,8 +1,8 @@
-//! The run that each open job is, and who is in it.
+//! The run that each open job is, and the clients in it.
 //!
 //! Jobs are kept under the [base](base_name) of their names: one job, and others while ranks move from it to an
-//! earlier place. The lock is held for looking things up alone. Who opens a job or ends one, which reads and writes
-//! files, claims its name meanwhile: others who open or end a job of that name wait, and those who train do not.
+//! earlier place. The lock is held for looking things up alone. A client that opens a job or ends one, which reads and writes
+//! files, claims its name meanwhile: others that open or end a job of that name wait, and those that train do not.
 
 mod members;
 mod names;
@@ -32,7 +32,7 @@ struct Name {
     jobs: BTreeMap<String, Members>,
 }
 
-/// A run, for who joins it.
+/// A run, for a client that joins it.
 pub(crate) struct Run {
     pub(crate) run: String,
     /// The place where it goes on, if it was resumed.
@@ -235,8 +235,8 @@ fn entry<'a>(
     let earlier = Over { launch, job: None };
     let open = jobs.get(job).filter(|members| !earlier.covers(job, members));
     let Some(members) = open else {
-        // A rank that comes late may find the others ahead of it. Only who would take a run over is refused now, and
-        // who begins an epoch then.
+        // A rank that comes late may find the others ahead of it. Only a client that would take a run over is refused now, and
+        // one that begins an epoch then.
         let foreign = |members: &Members| members.is_foreign_to(peer) && members.attempt(launch).is_none();
         return if takes_over && opening.run.is_none() && jobs.values().any(foreign) {
             Err(taken(name))

@@ -35,7 +35,7 @@ pub(super) struct Bench {
     pub(super) dataset: String,
     pub(super) data: tempfile::TempDir,
     pub(super) state: tempfile::TempDir,
-    /// Has the dataset open, so that it stays, and speaks for who is not asked after.
+    /// Has the dataset open, so that it stays, and speaks for clients that a test does not name.
     other: RefCell<Client>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Under the journal's lock the engine takes a report, or is asked for a state, and what is to be written is queued.
 //! So the log after a state has the reports that came after it, and no other, in the order in which the engine took
-//! them. Files are written without the lock; who reports, or begins an epoch, goes on when that is written.
+//! them. Files are written without the lock; a client that reports, or begins an epoch, goes on when that is written.
 
 use hotset_core::{Error, Result};
 use hotset_engine::Snapshot;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_nobody_used_for_a_month_goes_and_what_is_not_ours_stays() {
+fn what_was_not_used_for_a_month_goes_and_what_is_not_ours_stays() {
     let place = tempfile::tempdir().unwrap();
     for name in ["a.state", "a.log", "b.aside", "notes.txt"] {
         fs::write(place.path().join(name), "x").unwrap();

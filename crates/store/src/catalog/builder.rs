@@ -39,17 +39,17 @@ pub struct Sample<'a> {
 pub struct Builder {
     catalog: Catalog,
     /// Of keys, lengths and labels.
-    hasher: Stretches,
+    hasher: BlockHasher,
 }
 
 /// Hashes in long stretches, many blocks at a time; a sample alone is hardly one.
 #[derive(Debug, Default)]
-struct Stretches {
+struct BlockHasher {
     hasher: Hasher,
     waiting: Vec<u8>,
 }
 
-impl Stretches {
+impl BlockHasher {
     const LENGTH: usize = 64 << 10;
 
     fn update(&mut self, bytes: &[u8]) -> &mut Self {
@@ -75,7 +75,7 @@ impl Builder {
 
     /// A catalog of this shape, without samples.
     pub fn of(shape: Shape) -> Self {
-        let mut hasher = Stretches::default();
+        let mut hasher = BlockHasher::default();
         if shape.labels || !shape.parts.is_empty() {
             // A domain of its own: samples are hashed with their places below.
             hasher.update(&u64::MAX.to_le_bytes());
@@ -266,7 +266,7 @@ impl Builder {
             labels.shrink();
         }
         catalog.identity = self.hasher.hex();
-        let mut versions = Stretches::default();
+        let mut versions = BlockHasher::default();
         for version in &catalog.versions {
             versions.update(&version.to_le_bytes());
         }

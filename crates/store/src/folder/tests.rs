@@ -167,7 +167,7 @@ fn folders_without_samples_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_torchvision_would_list_and_nobody_can_read_is_refused_by_name() {
+fn what_torchvision_would_list_and_cannot_be_read_is_refused_by_name() {
     let broken = tree(&["a/1.png"]);
     symlink("nowhere", broken.path().join("a/2.png")).unwrap();
     symlink("nowhere", broken.path().join("a/notes")).unwrap();

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use hotset_core::Error;
 
-use super::{Listing, Object, Origin, Question, Seen, Slot};
+use super::{ListedDirectory, Listing, ListingFile, ListingKey, Object, Origin};
 use crate::binary::{Garbled, Reader, Writer};
 use crate::catalog::{Builder, Catalog, Label, LabelKind, Sample, Shape};
 use crate::directory::Stamp;
-use crate::store::Look;
+use crate::store::ObjectVersion;
 
 pub(super) const MAGIC: &[u8; 8] = b"hotsetls";
 const FORMAT: u32 = 3;
@@ -24,7 +24,7 @@ pub(super) enum Unusable {
     Foreign,
     #[error("its checksum is wrong")]
     Checksum,
-    #[error("it answers another question")]
+    #[error("it answers another key")]
     Another,
     #[error("{0}")]
     Garbled(#[from] Garbled),
@@ -34,7 +34,7 @@ pub(super) enum Unusable {
     Unreadable(#[from] io::Error),
 }
 
-impl Question {
+impl ListingKey {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut writer = Writer(Vec::new());
         // Writing into memory fails only on a path that is too long to be opened.
@@ -45,12 +45,12 @@ impl Question {
     }
 }
 
-impl Slot {
+impl ListingFile {
     pub(super) fn encode(&self, listing: &Listing, to: &mut impl Write) -> io::Result<()> {
         to.write_all(MAGIC)?;
         let mut writer = Writer(to);
         writer.number(FORMAT)?;
-        writer.0.write_all(&self.question.bytes())?;
+        writer.0.write_all(&self.key.bytes())?;
         encode_origin(&listing.origin, &mut writer)?;
         encode_catalog(&listing.catalog, &mut writer)
     }
@@ -69,8 +69,8 @@ impl Slot {
         if reader.number()? != FORMAT {
             return Err(Unusable::Foreign);
         }
-        let question = self.question.bytes();
-        if reader.take(question.len())? != question {
+        let key = self.key.bytes();
+        if reader.take(key.len())? != key {
             return Err(Unusable::Another);
         }
         let origin = decode_origin(&mut reader)?;
@@ -82,7 +82,7 @@ impl Slot {
 fn encode_origin<W: Write>(origin: &Origin, writer: &mut Writer<W>) -> io::Result<()> {
     writer.long(origin.listed)?;
     writer.count(origin.directories.len())?;
-    for Seen { path, stamp } in &origin.directories {
+    for ListedDirectory { path, stamp } in &origin.directories {
         writer.text(path)?;
         writer.long(stamp.modified as u64)?;
         writer.long(stamp.changed as u64)?;
@@ -102,11 +102,15 @@ fn decode_origin(reader: &mut Reader<'_>) -> Result<Origin, Garbled> {
     for _ in 0..reader.number()? {
         let path = reader.text()?.to_owned();
         let (modified, changed) = (reader.long()? as i64, reader.long()? as i64);
-        origin.directories.push(Seen { path, stamp: Stamp { modified, changed, inode: reader.long()? } });
+        origin
+            .directories
+            .push(ListedDirectory { path, stamp: Stamp { modified, changed, inode: reader.long()? } });
     }
     for _ in 0..reader.number()? {
         let key = reader.text()?.to_owned();
-        origin.objects.push(Object { key, look: Look { size: reader.long()?, version: reader.number()? } });
+        origin
+            .objects
+            .push(Object { key, look: ObjectVersion { size: reader.long()?, version: reader.number()? } });
     }
     Ok(origin)
 }

@@ -46,12 +46,12 @@ impl Bench {
         }
     }
 
-    fn slot(&self) -> Slot {
+    fn file(&self) -> ListingFile {
         self.slot_of(&self.selection)
     }
 
-    fn slot_of(&self, selection: &Selection) -> Slot {
-        Slot::new(self.listings.path(), question(&self.place, selection))
+    fn slot_of(&self, selection: &Selection) -> ListingFile {
+        ListingFile::new(self.listings.path(), key(&self.place, selection))
     }
 
     fn load(&self) -> Option<Catalog> {
@@ -59,7 +59,7 @@ impl Bench {
         let holds = |kept: &Listing| {
             kept.origin.directories_hold(root) && unchanged(&kept.catalog, root, &mut |_| Ok(()))
         };
-        self.slot().load(holds)
+        self.file().load(holds)
     }
 
     fn list(&self) -> Listing {
@@ -68,19 +68,19 @@ impl Bench {
 
     /// The bytes of a valid file.
     fn bytes(&self) -> Vec<u8> {
-        self.slot().save(&self.list(), SystemTime::now());
-        fs::read(&self.slot().file).unwrap()
+        self.file().save(&self.list(), SystemTime::now());
+        fs::read(&self.file().file).unwrap()
     }
 }
 
-fn question(place: &str, selection: &Selection) -> Question {
+fn key(place: &str, selection: &Selection) -> ListingKey {
     let (place, details) = (place.to_owned(), selection.extensions.clone());
-    Question { place, layout: selection.layout.name(), details }
+    ListingKey { place, layout: selection.layout.name(), details }
 }
 
 fn kept() -> Bench {
     let bench = Bench::new();
-    bench.slot().save(&bench.list(), SystemTime::now());
+    bench.file().save(&bench.list(), SystemTime::now());
     bench
 }
 
@@ -102,11 +102,11 @@ fn another_question_has_another_slot() {
     let files = Selection::new(Layout::Files, &[]).unwrap();
     let png = Selection::new(Layout::Images, &[".png".into()]).unwrap();
     for other in [files, png] {
-        let slot = bench.slot_of(&other);
-        assert!(slot.load(|_| true).is_none());
+        let file = bench.slot_of(&other);
+        assert!(file.load(|_| true).is_none());
         // Even under the same name it is not taken for an answer.
-        fs::copy(&bench.slot().file, &slot.file).unwrap();
-        assert!(slot.load(|_| true).is_none());
+        fs::copy(&bench.file().file, &file.file).unwrap();
+        assert!(file.load(|_| true).is_none());
     }
 }
 
@@ -145,7 +145,7 @@ fn a_file_written_in_place_or_replaced_is_listed_anew_whatever_time_it_was_given
         let bench = Bench::new();
         let file = bench.root.path().join("a/2.png");
         let before = fs::metadata(&file).unwrap();
-        bench.slot().save(&bench.list(), SystemTime::now());
+        bench.file().save(&bench.list(), SystemTime::now());
         assert!(bench.load().is_some());
         // Again, until the file system's clock has ticked.
         while Stamp::of(&fs::metadata(&file).unwrap()).changed == Stamp::of(&before).changed {
@@ -159,7 +159,7 @@ fn a_file_written_in_place_or_replaced_is_listed_anew_whatever_time_it_was_given
         }
         assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), before.modified().unwrap());
         let root = Path::new(&bench.place);
-        assert!(bench.slot().load(|kept| unchanged(&kept.catalog, root, &mut |_| Ok(()))).is_none());
+        assert!(bench.file().load(|kept| unchanged(&kept.catalog, root, &mut |_| Ok(()))).is_none());
         assert!(unchanged(&bench.list().catalog, root, &mut |_| Ok(())));
     }
 }
@@ -184,23 +184,23 @@ fn a_directory_changed_just_before_is_not_trusted() {
     let fresh = fs::File::open(bench.root.path().join("b/sub")).unwrap();
     let began = SystemTime::now();
     fresh.set_modified(began - Duration::from_millis(1_900)).unwrap();
-    bench.slot().save(&bench.list(), began);
-    assert!(!bench.slot().file.exists(), "the older listing goes as well");
+    bench.file().save(&bench.list(), began);
+    assert!(!bench.file().file.exists(), "the older listing goes as well");
     fresh.set_modified(began - Duration::from_millis(2_100)).unwrap();
-    bench.slot().save(&bench.list(), began);
+    bench.file().save(&bench.list(), began);
     assert!(bench.load().is_some());
-    bench.slot().forget();
+    bench.file().forget();
     assert!(bench.load().is_none());
-    bench.slot().forget();
+    bench.file().forget();
 }
 
 #[test]
 fn a_corrupt_file_is_ignored_and_replaced() {
     let bench = kept();
     for bytes in [&b""[..], b"hotsetls", b"something else"] {
-        fs::write(&bench.slot().file, bytes).unwrap();
+        fs::write(&bench.file().file, bytes).unwrap();
         assert!(bench.load().is_none());
-        bench.slot().save(&bench.list(), SystemTime::now());
+        bench.file().save(&bench.list(), SystemTime::now());
         assert!(bench.load().is_some());
     }
 }
@@ -210,9 +210,9 @@ fn a_place_that_cannot_be_written_is_no_error() {
     let bench = Bench::new();
     let file = bench.listings.path().join("file");
     fs::write(&file, b"").unwrap();
-    let slot = Slot::new(&file, question(&bench.place, &bench.selection));
-    slot.save(&bench.list(), SystemTime::now());
-    assert!(slot.load(|_| true).is_none());
+    let file = ListingFile::new(&file, key(&bench.place, &bench.selection));
+    file.save(&bench.list(), SystemTime::now());
+    assert!(file.load(|_| true).is_none());
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn floats_lists_and_classes_are_kept_as_they_are() {
         }
         let listing = Listing { catalog: builder.finish(), origin: Origin::default() };
         let bench = Bench::new();
-        let slot = bench.slot();
-        slot.save(&listing, SystemTime::now());
-        let loaded = slot.load(|_| true).unwrap();
+        let file = bench.file();
+        file.save(&listing, SystemTime::now());
+        let loaded = file.load(|_| true).unwrap();
         assert_eq!(loaded.identity(), listing.catalog.identity());
         assert_eq!(loaded.label_kind(), listing.catalog.label_kind());
         for id in 0..labels.len() as u32 {
@@ -269,13 +269,13 @@ fn labels_places_and_parts_of_their_own_are_kept_too() {
     builder
         .push_sample(shard, "whole", &Sample { offset: None, label: Some(Label::Whole(1)), ..sample })
         .unwrap();
-    let objects = vec![Object { key: "train-0.tar".into(), look: Look { size: 4096, version: 3 } }];
+    let objects = vec![Object { key: "train-0.tar".into(), look: ObjectVersion { size: 4096, version: 3 } }];
     let listing = Listing { catalog: builder.finish(), origin: Origin { objects, ..Origin::default() } };
     let bench = Bench::new();
-    let slot = bench.slot();
-    slot.save(&listing, SystemTime::now());
+    let file = bench.file();
+    file.save(&listing, SystemTime::now());
     let mut origin = None;
-    let loaded = slot.load(|found| *origin.insert(found.origin.clone()) == found.origin).unwrap();
+    let loaded = file.load(|found| *origin.insert(found.origin.clone()) == found.origin).unwrap();
     assert_eq!(origin, Some(listing.origin));
     assert_eq!(loaded.identity(), listing.catalog.identity());
     assert_eq!((loaded.offset(0), loaded.offset(1)), (Some(512), None));
@@ -300,9 +300,9 @@ proptest! {
     #[test]
     fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let (bench, _) = valid();
-        prop_assert!(bench.slot().decode(&bytes).is_err());
+        prop_assert!(bench.file().decode(&bytes).is_err());
         let with_magic = [MAGIC, &bytes[..]].concat();
-        prop_assert!(bench.slot().decode(&with_magic).is_err());
+        prop_assert!(bench.file().decode(&with_magic).is_err());
     }
 
     #[test]
@@ -310,15 +310,15 @@ proptest! {
         let (bench, bytes) = valid();
         let mut bytes = bytes.clone();
         bytes[place.index(valid().1.len())] ^= flip;
-        let refused = bench.slot().decode(&bytes);
+        let refused = bench.file().decode(&bytes);
         prop_assert!(matches!(refused, Err(Unusable::Checksum | Unusable::Foreign)));
     }
 
     #[test]
     fn a_file_cut_short_or_grown_is_refused(place in any::<prop::sample::Index>(), more in 1usize..40) {
         let (bench, bytes) = valid();
-        prop_assert!(bench.slot().decode(&bytes[..place.index(bytes.len())]).is_err());
-        prop_assert!(bench.slot().decode(&[&bytes[..], &vec![0; more]].concat()).is_err());
+        prop_assert!(bench.file().decode(&bytes[..place.index(bytes.len())]).is_err());
+        prop_assert!(bench.file().decode(&[&bytes[..], &vec![0; more]].concat()).is_err());
     }
 
     /// Past the checksum too: a body that was changed, cut or filled at will never panics.
@@ -333,6 +333,6 @@ proptest! {
         let place = place.index(body.len());
         let end = if cut { body.len() } else { (place + with.len()).min(body.len()) };
         body.splice(place..end, with);
-        let _ = bench.slot().decode_body(&body);
+        let _ = bench.file().decode_body(&body);
     }
 }

@@ -14,8 +14,8 @@ use object_store::{Error as Refusal, GetOptions, ObjectStoreExt, PutPayload};
 use super::backing::Backing;
 use super::failure::{WriteError, is_full};
 use super::name::Stored;
-use crate::patience::Patience;
 use crate::remote::{GAVE_UP, Remote, refuse, tell};
+use crate::retries::Retries;
 use crate::store::ReadError;
 
 /// A prefix of an object store.
@@ -67,7 +67,7 @@ impl Bucket {
         let mut chunks = answer.into_stream();
         while let Some(chunk) = chunks.next().await {
             into.extend_from_slice(&chunk.map_err(|failure| tell(&failure))?);
-            // A package that grows beyond all bounds is none, and is told so by whoever parses what was read.
+            // A package that grows beyond all bounds is none, and is told so where what was read is parsed.
             if into.len() as u64 > super::LONGEST {
                 return Ok(());
             }
@@ -84,11 +84,11 @@ impl Bucket {
 fn insistently<T>(
     mut attempt: impl FnMut() -> std::result::Result<T, Refusal>,
 ) -> std::result::Result<T, Refusal> {
-    let mut patience = Patience::default();
+    let mut retries = Retries::default();
     loop {
         match attempt() {
             Err(failure) if tell(&failure).retriable() && !is_full(&failure) => {
-                match patience.pause(&failure) {
+                match retries.pause(&failure) {
                     Some(pause) => std::thread::sleep(pause),
                     None => return Err(failure),
                 }
@@ -111,7 +111,7 @@ impl Backing for Bucket {
     }
 
     fn list(&self, directory: &str) -> Result<Vec<Stored>> {
-        let mut patience = self.remote.patience();
+        let mut retries = self.remote.retries();
         loop {
             let place = self.remote.address.shown();
             let listed = self.remote.wait(self.list_all(directory));
@@ -125,7 +125,7 @@ impl Backing for Bucket {
                 Err(failure) => failure,
             };
             let told = tell(&failure);
-            match patience.pause_after(&told).filter(|_| told.retriable()) {
+            match retries.pause_after(&told).filter(|_| told.retriable()) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(refuse(&place, &failure)),
             }

@@ -50,7 +50,7 @@ pub enum Foreign {
 }
 
 impl Damage {
-    /// Whether the bytes are certainly of our own making and of no use to anybody, so that they may be removed. A
+    /// Whether the bytes are certainly of our own making and of no use, so that they may be removed. A
     /// stranger's file is not, and neither is a package that another version of Hotset may be using.
     pub fn removable(&self) -> bool {
         !matches!(self, Self::Foreign(Foreign::Magic | Foreign::Format(_)))

@@ -1,8 +1,8 @@
 //! Packages in a directory.
 //!
 //! A package is written beside its name, brought to the disk and renamed, so that a reader finds it whole or not at
-//! all, whenever the power fails. What is made here is for this user alone, and everything is reached by a [`Way`] on
-//! which nobody else can have put anything.
+//! all, whenever the power fails. What is made here is for this user alone, and everything is reached by a [`GuardedPath`] on
+//! which no other user can have put anything.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::backing::{Backing, shown};
 use super::failure::WriteError;
+use super::guarded_path::{Exposed, GuardedPath};
 use super::name::{Stored, UNFINISHED, is_directory, unfinished};
-use super::way::{Exposed, Way};
 use crate::files::{read_from, tell_io};
 use crate::place::refuse;
 use crate::store::{Location, ReadError, Store};
@@ -34,8 +34,8 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 /// A directory of packages.
 #[derive(Clone)]
 pub(super) struct Folder {
-    way: Way,
-    /// Whether it was said that something on the way could be changed by another user.
+    root: GuardedPath,
+    /// Whether it was said that something in its path could be changed by another user.
     said: Arc<AtomicBool>,
 }
 
@@ -43,11 +43,11 @@ impl Folder {
     /// The directory `root`. To `keep` packages there it is made if it is missing, and it must be one that no other
     /// user can change.
     pub(super) fn open(root: &Path, keep: bool) -> Result<Self> {
-        let folder = Self { way: Way::new(root, keep), said: Arc::default() };
+        let folder = Self { root: GuardedPath::new(root, keep), said: Arc::default() };
         if keep {
             make_directory(root).map_err(|error| folder.failed(&error))?;
         }
-        match folder.way.directory("") {
+        match folder.root.directory("") {
             Ok(_) => Ok(folder),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::invalid(format!(
                 "`{}` is not a directory; give `packages=` a directory",
@@ -58,7 +58,7 @@ impl Folder {
     }
 
     fn failed(&self, error: &io::Error) -> WriteError {
-        let place = shown(&self.way.root);
+        let place = shown(&self.root.path);
         match Exposed::of(error) {
             Some(exposed) => WriteError::Exposed { place, cause: exposed.to_string() },
             None => WriteError::of_file(&place, error),
@@ -68,7 +68,7 @@ impl Folder {
     fn refused(&self, below: &str, error: &io::Error) -> Error {
         match Exposed::of(error) {
             Some(_) => self.failed(error).into(),
-            None => refuse(&self.way.root.join(below), error),
+            None => refuse(&self.root.path.join(below), error),
         }
     }
 
@@ -76,17 +76,17 @@ impl Folder {
     fn told(&self, error: &io::Error) -> ReadError {
         let Some(exposed) = Exposed::of(error) else { return tell_io(error) };
         if !self.said.swap(true, Ordering::Relaxed) {
-            tracing::warn!(place = %self.way.root.display(), why = %exposed, "packages are not read");
+            tracing::warn!(place = %self.root.path.display(), why = %exposed, "packages are not read");
         }
         ReadError::Modified
     }
 
     fn write_file(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let (below, name) = key.rsplit_once('/').unwrap_or(("", key));
-        let directory = match self.way.directory(below) {
+        let directory = match self.root.directory(below) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_directory(&self.way.root)?;
-                self.way.make(below)?
+                make_directory(&self.root.path)?;
+                self.root.make(below)?
             }
             opened => opened?,
         };
@@ -127,7 +127,7 @@ impl Folder {
 
     /// Shows `take` what lies in a directory; nothing if it is not there.
     fn each(&self, directory: &str, mut take: impl FnMut(&str, &Stat)) -> io::Result<()> {
-        let directory = match self.way.directory(directory) {
+        let directory = match self.root.directory(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
@@ -162,7 +162,7 @@ impl Folder {
     /// Removes what `below` names; whether there was something.
     fn unlink(&self, below: &str, flags: AtFlags) -> io::Result<bool> {
         let (above, name) = below.rsplit_once('/').unwrap_or(("", below));
-        match self.way.directory(above).and_then(|above| Ok(rustix::fs::unlinkat(above, name, flags)?)) {
+        match self.root.directory(above).and_then(|above| Ok(rustix::fs::unlinkat(above, name, flags)?)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -173,7 +173,7 @@ impl Folder {
 impl Backing for Folder {
     fn prepare(&self, directory: &str) -> std::result::Result<(), WriteError> {
         let failed = |error: io::Error| self.failed(&error);
-        let directory = self.way.make(directory).map_err(failed)?;
+        let directory = self.root.make(directory).map_err(failed)?;
         rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
             .map_err(|error| failed(error.into()))
     }
@@ -201,15 +201,15 @@ impl Backing for Folder {
 
     fn whole(&self, key: &str, into: &mut Vec<u8>) -> std::result::Result<(), ReadError> {
         into.clear();
-        let file = self.way.file(key).map_err(|error| self.told(&error))?;
-        // A package that grows beyond all bounds is none, and is told so by whoever parses what is read of it.
+        let file = self.root.file(key).map_err(|error| self.told(&error))?;
+        // A package that grows beyond all bounds is none, and is told so where what was read is parsed.
         file.take(super::LONGEST + 1).read_to_end(into).map(|_| ()).map_err(|error| tell_io(&error))
     }
 }
 
 impl Store for Folder {
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
-        let file = self.way.file(at.key).map_err(|error| self.told(&error))?;
+        let file = self.root.file(at.key).map_err(|error| self.told(&error))?;
         read_from(&file, at, into)
     }
 }

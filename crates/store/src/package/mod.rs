@@ -5,15 +5,15 @@
 //! byte stands in `format.rs`: it names its dataset, and every sample in it has a checksum, so that bytes which
 //! rotted, were cut off or belong to other data are told and never served. A [`Draft`] makes one, [`Package`] reads it.
 //!
-//! A job's packages stand on a [`Shelf`]. All shelves of one place, which is a directory or a prefix of an object
-//! store, are a [`Room`], which is what `hotset pack` shows and tidies. Below the place:
+//! A job's packages are in a [`PackageStore`]. All that lie at one place, a directory or a prefix of an object store, are
+//! a [`PackagePlace`], which is what `hotset pack` shows and tidies. Below the place:
 //!
 //! ```text
 //! <16 hex digits of the dataset>/<16 hex digits of the owner>/<number>.hotset
 //! ```
 //!
 //! A package is there whole or not at all. Nothing is removed that is not named so and does not begin as a package
-//! does, and a place that the dataset's own listing would see is refused ([`inside`]).
+//! does, and a place that the dataset's own listing would see is refused ([`overlaps`]).
 
 mod backing;
 mod bucket;
@@ -22,24 +22,24 @@ mod draft;
 mod failure;
 mod folder;
 mod format;
-mod inside;
+mod guarded_path;
 mod name;
-mod room;
+mod overlap;
+mod package_place;
+mod package_store;
 mod scan;
-mod shelf;
-mod way;
 
 #[cfg(test)]
 mod format_tests;
 #[cfg(test)]
-mod shelf_tests;
+mod package_store_tests;
 
 pub use damage::{Damage, Foreign, Part};
 pub use draft::{Draft, Misfit};
 pub use failure::WriteError;
 pub use format::{Index, LONGEST, MOST_SAMPLES, Package, header_len};
-pub use inside::inside;
 pub use name::{Name, Stored};
-pub use room::{Owner, Room};
+pub use overlap::overlaps;
+pub use package_place::{Owner, PackagePlace};
+pub use package_store::{Dataset, PackageStore};
 pub use scan::{Damaged, Found, Scan, Swept};
-pub use shelf::{Dataset, Shelf};

@@ -8,7 +8,7 @@ const EXTENSION: &str = ".hotset";
 /// What an unfinished file ends with; it begins with a dot and its package's name.
 pub(super) const UNFINISHED: &str = ".tmp";
 
-/// What the name of a file below a shelf says it is.
+/// What the name of a file of an owner says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// The package of this number.

@@ -55,13 +55,13 @@ impl Client {
 
 /// A client of the store at `address`.
 pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> Result<Client> {
-    // Whoever asks tries again: reads by the engine, which knows what still matters.
+    // The caller tries again: reads by the engine, which knows what still matters.
     for (name, value) in options.iter().filter(|(name, _)| is_address(name)) {
         check_address(name, value)?;
     }
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let base = address.base.as_str();
-    // Whoever writes `http://` has said that it is to be used.
+    // An address with `http://` says that it is to be used.
     let plain = base.starts_with("http://")
         || options.iter().any(|(name, value)| is_address(name) && value.starts_with("http://"));
     let allow = plain.then_some((ClientConfigKey::AllowHttp, "true"));
@@ -134,7 +134,7 @@ pub(crate) fn connect(address: &Address, options: &BTreeMap<String, String>) -> 
     })
 }
 
-/// What a web server is told of who asks; the client leaves it out where it follows a redirection to another server.
+/// What identifies this client to a web server; the client leaves it out where it follows a redirection to another server.
 fn basic(own: &BTreeMap<&String, &String>) -> Result<Option<HeaderValue>> {
     let of =
         |wanted: &str| own.iter().find(|(name, _)| name.as_str() == wanted).map(|(_, value)| value.as_str());

@@ -24,7 +24,7 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
         | Failure::NotImplemented { .. }
         | Failure::InvalidPath { .. }
         | Failure::UnknownConfigurationKey { .. } => ReadError::Refused(cause(failure)),
-        // Whoever is at the other end is not who we asked for, and will not be a minute later.
+        // The other end is not the server that was asked for, and will not be a minute later.
         _ if cause(failure).contains("certificate") => ReadError::Refused(cause(failure)),
         other => match status(&other.to_string()) {
             None if is_connecting(failure) => ReadError::Unreachable(no_answer(failure)),

@@ -28,7 +28,7 @@ use crate::layout::{Layout, Selection};
 use crate::left_out::LeftOut;
 use crate::listing::{Listing, Origin, seconds};
 use crate::names::{LONGEST, Names};
-use crate::patience::Patience;
+use crate::retries::Retries;
 use crate::runtime::for_a_listing;
 
 /// Classes listed at a time.
@@ -87,7 +87,7 @@ struct Walk {
 impl Walk {
     async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
         let mut unnamed = LeftOut::default();
-        let top = pages::top(&self.place(self.prefix()), Patience::with(self.reached), &mut unnamed).await?;
+        let top = pages::top(&self.place(self.prefix()), Retries::with(self.reached), &mut unnamed).await?;
         let mut prefixes = top.common_prefixes;
         prefixes.sort_unstable_by(|a, b| a.as_ref().cmp(b.as_ref()));
         if prefixes.is_empty() {
@@ -138,8 +138,8 @@ impl Walk {
             }
             Ok(())
         };
-        let patience = Patience::with(self.reached);
-        pages::each(&self.place(self.prefix()), patience, &mut unnamed, take).await?;
+        let retries = Retries::with(self.reached);
+        pages::each(&self.place(self.prefix()), retries, &mut unnamed, take).await?;
         warn_of(&unnamed);
         keys.arrange(false);
         let mut builder = Builder::new(Vec::new());
@@ -157,7 +157,7 @@ impl Walk {
     async fn class(self: Arc<Self>, prefix: Path) -> Result<Keys> {
         let (mut keys, mut unnamed) = (Keys::default(), LeftOut::default());
         let take = |meta: &ObjectMeta| self.take(meta, &mut keys);
-        pages::each(&self.place(Some(&prefix)), Patience::default(), &mut unnamed, take).await?;
+        pages::each(&self.place(Some(&prefix)), Retries::default(), &mut unnamed, take).await?;
         keys.unnamed = unnamed;
         keys.arrange(true);
         Ok(keys)
@@ -276,7 +276,7 @@ fn apart(key: &str) -> (&str, &str) {
     key.rsplit_once('/').unwrap_or(("", key))
 }
 
-/// Work on the runtime's own threads that ends with whoever waits for it.
+/// Work on the runtime's own threads that ends with the task that waits for it.
 struct Spawned(JoinHandle<Result<Keys>>);
 
 impl Future for Spawned {

@@ -11,12 +11,12 @@ use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta};
 
 use super::address::check_length;
-use super::around::{around, unnamed_key};
 use super::connect::Client;
 use super::failure::{GAVE_UP, refuse, tell};
+use super::unnamed_keys::{list_past_unnamed, unnamed_key};
 use crate::contained::Contained;
 use crate::left_out::LeftOut;
-use crate::patience::Patience;
+use crate::retries::Retries;
 
 /// What is listed.
 pub(super) struct Place<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Place<'a> {
 /// Hands every object of `place` to `take`, in the order of the store.
 pub(super) async fn each(
     place: &Place<'_>,
-    mut patience: Patience,
+    mut retries: Retries,
     unnamed: &mut LeftOut,
     mut take: impl FnMut(&ObjectMeta) -> Result<()>,
 ) -> Result<()> {
@@ -53,7 +53,7 @@ pub(super) async fn each(
                     take(&meta)?;
                     in_order &= last.as_ref().is_none_or(|last| *last < meta.location);
                     last = Some(meta.location);
-                    patience.restore();
+                    retries.restore();
                 }
             }
         };
@@ -63,16 +63,16 @@ pub(super) async fn each(
         if unnamed_key(&failure).is_some() {
             let after = last.map(String::from);
             let take = |page: ListResult| page.objects.iter().try_for_each(&mut take);
-            return around(place, false, after, &failure, patience, unnamed, take).await;
+            return list_past_unnamed(place, false, after, &failure, retries, unnamed, take).await;
         }
-        place.waited(&mut patience, &failure).await?;
+        place.waited(&mut retries, &failure).await?;
     }
 }
 
 /// What lies directly below `place`.
 pub(super) async fn top(
     place: &Place<'_>,
-    mut patience: Patience,
+    mut retries: Retries,
     unnamed: &mut LeftOut,
 ) -> Result<ListResult> {
     let found = loop {
@@ -90,10 +90,10 @@ pub(super) async fn top(
                     whole.objects.extend(page.objects);
                     Ok(())
                 };
-                around(place, true, None, &failure, patience, unnamed, take).await?;
+                list_past_unnamed(place, true, None, &failure, retries, unnamed, take).await?;
                 break whole;
             }
-            Err(failure) => place.waited(&mut patience, &failure).await?,
+            Err(failure) => place.waited(&mut retries, &failure).await?,
         }
     };
     found.common_prefixes.iter().try_for_each(|prefix| place.short(prefix))?;
@@ -112,9 +112,9 @@ impl Place<'_> {
     }
 
     /// Waits before the next attempt, or says why there is none.
-    pub(super) async fn waited(&self, patience: &mut Patience, failure: &object_store::Error) -> Result<()> {
+    pub(super) async fn waited(&self, retries: &mut Retries, failure: &object_store::Error) -> Result<()> {
         let told = tell(failure);
-        match told.retriable().then(|| patience.pause_after(&told)).flatten() {
+        match told.retriable().then(|| retries.pause_after(&told)).flatten() {
             Some(pause) => {
                 tokio::time::sleep(pause).await;
                 Ok(())

@@ -7,7 +7,7 @@ use super::tar::{Member, Source, members};
 use super::window::Window;
 use crate::catalog::ABSENT;
 use crate::listing::Object;
-use crate::reach::Reach;
+use crate::opened_place::OpenedPlace;
 
 /// The longest member that is read for a label.
 const LABEL: u64 = 1 << 20;
@@ -27,10 +27,10 @@ pub(super) struct Found {
 }
 
 /// The extensions of a shard's first sample, in their order.
-pub(super) fn first(reach: &Reach, shard: &Object) -> Result<Vec<String>> {
+pub(super) fn first(opened: &OpenedPlace, shard: &Object) -> Result<Vec<String>> {
     let mut name = None;
     let mut extensions = Vec::new();
-    let mut window = Window::new(reach, shard, reach.is_remote());
+    let mut window = Window::new(opened, shard, opened.is_remote());
     members(&shard.key, &mut window, &mut |member, _| {
         let Some((sample, extension)) = apart(&member.name) else { return Ok(true) };
         if name.get_or_insert_with(|| sample.to_owned()) != sample {
@@ -43,10 +43,10 @@ pub(super) fn first(reach: &Reach, shard: &Object) -> Result<Vec<String>> {
 }
 
 /// All samples of a shard, in their order.
-pub(super) fn index(reach: &Reach, shard: &Object, plan: &Plan) -> Result<Vec<Found>> {
+pub(super) fn index(opened: &OpenedPlace, shard: &Object, plan: &Plan) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut group = Group::default();
-    let mut window = Window::new(reach, shard, reach.is_remote());
+    let mut window = Window::new(opened, shard, opened.is_remote());
     members(&shard.key, &mut window, &mut |member, source| {
         let Some((sample, extension)) = apart(&member.name) else { return Ok(true) };
         if group.name != sample {

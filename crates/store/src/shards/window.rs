@@ -8,7 +8,7 @@ use hotset_core::{Error, Result};
 
 use super::tar::Source;
 use crate::listing::Object;
-use crate::patience::patiently;
+use crate::retries::with_retries;
 use crate::store::{Location, Store};
 
 const STRETCH: u64 = 1 << 20;
@@ -44,7 +44,7 @@ impl<'a> Window<'a> {
         self.buffer.resize(length as usize, 0);
         let Object { key, look } = self.object;
         let at = Location { key, offset, version: look.version, whole: false };
-        let read = patiently(key, || self.store.read(at, &mut self.buffer));
+        let read = with_retries(key, || self.store.read(at, &mut self.buffer));
         if read.is_err() {
             self.buffer.clear();
         }

@@ -117,7 +117,7 @@ fn descriptors_come_with_their_own_frame_whatever_was_read_at_once() {
 }
 
 #[test]
-fn descriptors_nobody_takes_are_closed_and_an_error() {
+fn descriptors_that_are_not_taken_are_closed_and_an_error() {
     let (mut one, mut other) = pair();
     let (reader, writer) = pipe().unwrap();
     send(&mut one, &progress(1), &[writer.as_fd()]);

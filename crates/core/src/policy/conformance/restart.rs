@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    /// Bytes that somebody else sealed: whatever they say, no call panics and no promise is broken.
+    /// Bytes that other code sealed: whatever they say, no call panics and no promise is broken.
     #[test]
     fn no_policy_is_led_astray_by_a_state_that_only_looks_right(
         sizes in any_sizes(), capacity in any_capacity(), steps in any_steps(), seed: u64,
@@ -152,7 +152,7 @@ fn a_saved_resident_takes_few_bytes() {
     let setup = Setup::new(20_000, Arc::new(vec![1; samples]), 0);
     let mut steps = Vec::from_iter((0..40_000).map(|slot| Step::Access(slot * 7 % samples as Id)));
     steps.push(Step::Score(7, 1.0));
-    // An id below 2^24 takes three bytes, the key it stands by four; a bit a sample of the catalog says who was ever
+    // An id below 2^24 takes three bytes, the key it stands by four; a bit a sample of the catalog says which were ever
     // scored.
     let bits = samples / 8;
     for entry in REGISTRY {
@@ -166,7 +166,7 @@ fn a_saved_resident_takes_few_bytes() {
         };
         let mut policy = (entry.build)(setup.clone());
         for place in 0..steps.len() {
-            // Nobody is due again, and told so without a look at all that comes.
+            // No sample is due again, and the policy is told so without a look at all that comes.
             match steps[place] {
                 Step::Access(id) => drop(policy.access(id, &NoDue, &mut Vec::new())),
                 _ => drop(take(&mut *policy, &setup, &steps, place, &mut Vec::new())),

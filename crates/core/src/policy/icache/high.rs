@@ -3,7 +3,7 @@
 //! Residents that are due again in this epoch and those that are not stand in two heaps, by the keys of the
 //! plan being decided. When a new plan begins, the heaps of the one before become *old*: nothing is inserted
 //! there any more. With every slot a few of their residents move over, with their new keys; until then the
-//! old heaps answer who leaves, by the keys they were made with. No call waits for a rebuild, and since slots
+//! old heaps answer which sample leaves, by the keys they were made with. No call waits for a rebuild, and since slots
 //! are its clock, the same residents have moved at the same slot everywhere.
 
 use std::sync::Arc;
@@ -123,10 +123,10 @@ impl High {
         self.rebuild(self.moves, due);
         let Some(others) = limit.checked_sub(self.sizes.size(id)) else { return false };
         let key = self.keys.sortable(id);
-        let anybody = self.strict || due.due_in_epoch(id);
+        let due_too = self.strict || due.due_in_epoch(id);
         let mut left = Vec::new();
         while self.used > others {
-            match self.lowest(anybody, due) {
+            match self.lowest(due_too, due) {
                 Some((lowest, home)) if lowest < key => left.extend(self.take(home)),
                 _ => {
                     for (key, id, home) in left {
@@ -159,14 +159,14 @@ impl High {
     }
 
     /// The lowest key among residents that may leave, and the heap it tops.
-    fn lowest(&mut self, anybody: bool, due: &dyn Due) -> Option<(u32, u8)> {
-        if !anybody {
+    fn lowest(&mut self, due_too: bool, due: &dyn Due) -> Option<(u32, u8)> {
+        if !due_too {
             self.pass_over_due(due);
         }
         let top = |home: u8| self.heaps[home as usize].first().map(|(key, id)| (key, id, home));
-        let homes = self.old.iter().copied().chain([self.idle]).chain(anybody.then_some(self.due));
+        let homes = self.old.iter().copied().chain([self.idle]).chain(due_too.then_some(self.due));
         let (key, id, home) = homes.filter_map(top).min()?;
-        (anybody || !due.due_in_epoch(id)).then_some((key, home))
+        (due_too || !due.due_in_epoch(id)).then_some((key, home))
     }
 
     /// Moves those that are still due from the tops of old heaps to the new ones.
@@ -205,7 +205,7 @@ impl High {
         self.homes[id as usize] = home;
     }
 
-    /// Who stands where in which heap, by which key. Keys are written for all: the plan of those that stand by its
+    /// Which sample stands where in which heap, by which key. Keys are written for all: the plan of those that stand by its
     /// keys may be over.
     pub(super) fn save(&self, out: &mut Writer) {
         out.number(self.old.len() as u64);
@@ -216,7 +216,7 @@ impl High {
         }
     }
 
-    /// Takes what [`Self::save`] wrote; nobody is here yet.
+    /// Takes what [`Self::save`] wrote, while there is no resident.
     pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Option<()> {
         self.free.clear();
         (self.idle, self.due) = (0, 1);

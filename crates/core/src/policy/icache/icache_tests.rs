@@ -149,8 +149,8 @@ impl Model {
         if self.residents.len() < ROOM {
             return (Verdict::Admitted, vec![]);
         }
-        let anybody = strict || due.contains(&id);
-        let may_leave = |resident: &&Id| anybody || !due.contains(resident);
+        let due_too = strict || due.contains(&id);
+        let may_leave = |resident: &&Id| due_too || !due.contains(resident);
         let order = |a: &&Id, b: &&Id| self.residents[a].total_cmp(&self.residents[b]).then(a.cmp(b));
         match self.residents.keys().filter(may_leave).min_by(order) {
             Some(lowest) if self.residents[lowest] < values[id as usize] => {

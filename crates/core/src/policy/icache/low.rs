@@ -1,4 +1,4 @@
-//! The L region: packages come in, and whoever came first leaves (iCache III-C).
+//! The L region: packages come in, and the sample that came first leaves (iCache III-C).
 //!
 //! A sample that came in this epoch is `packed` when it is first served, and a hit afterwards; what is left
 //! from the epoch before is a hit.
@@ -17,7 +17,7 @@ const ABSENT: u32 = u32::MAX;
 pub(super) struct Low {
     pub(super) used: u64,
     sizes: Arc<dyn Sizes>,
-    /// Who came when. Who has left in between is passed over: its ticket is not this one any more.
+    /// The order in which samples came. One that has left in between is passed over: its ticket is not this one any more.
     queue: VecDeque<(Id, u32)>,
     /// The ticket of every resident. Empty until the first package.
     tickets: Vec<u32>,
@@ -49,7 +49,7 @@ impl Low {
         self.queued().for_each(|(id, _)| each(id));
     }
 
-    /// Who is here, in the order they came, with their tickets.
+    /// The residents, in the order they came, with their tickets.
     fn queued(&self) -> impl Iterator<Item = (Id, u32)> + '_ {
         self.queue.iter().copied().filter(|&(id, ticket)| self.tickets[id as usize] == ticket)
     }
@@ -60,7 +60,7 @@ impl Low {
         ticket.wrapping_sub(self.epoch) < u32::MAX / 2
     }
 
-    /// An epoch begins: whoever is here was here before it.
+    /// An epoch begins: all residents were here before it.
     pub(super) fn begin(&mut self) {
         self.epoch = self.next;
     }
@@ -110,7 +110,7 @@ impl Low {
             }
         }
     }
-    /// Who is here in the order they came, how many of them before this epoch, and who was not served yet.
+    /// The residents in the order they came, how many of them before this epoch, and which were not served yet.
     pub(super) fn save(&self, out: &mut Writer) {
         let queued: Vec<(Id, u32)> = self.queued().collect();
         out.ids(queued.iter().map(|&(id, _)| id));
@@ -118,7 +118,7 @@ impl Low {
         out.bits(queued.iter().map(|&(id, _)| self.unserved.contains(id)));
     }
 
-    /// Takes what [`Self::save`] wrote; nobody is here yet. Tickets begin anew: only their order is looked at.
+    /// Takes what [`Self::save`] wrote, while there is no resident. Tickets begin anew: only their order is looked at.
     pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Option<()> {
         let ids = saved.ids()?;
         self.epoch = u32::try_from(saved.number()?).ok().filter(|&before| before as usize <= ids.len())?;

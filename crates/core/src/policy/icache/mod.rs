@@ -3,7 +3,7 @@
 //!
 //! **H region.** A sample is admitted when its IV is higher than the lowest resident's, which leaves; but an
 //! id that is still due in this epoch never leaves for one that is not: then the lowest IV that is not due
-//! again leaves, or nobody. So an epoch without repetition reads exactly those of its plan that were not
+//! again leaves, or none. So an epoch without repetition reads exactly those of its plan that were not
 //! resident at its start, and the cache ends it with the highest IVs it can have. `strict=true` is the
 //! paper's plain heap, which does not look at what is due and reads 5 to 11 % more. Each slot is decided with
 //! the keys its plan was made from; how the heap changes over without a stop, the `high` module says.
@@ -73,7 +73,7 @@ pub(super) struct Icache {
     low_limit: u64,
     /// What the plan before selected: slots of H-samples, all slots, H-samples, all samples.
     selected: Option<[u64; 4]>,
-    /// The static buffer of `impact`, its bytes, and whether nobody leaves because a plan says so.
+    /// The static buffer of `impact`, its bytes, and whether no sample leaves because a plan says so.
     buffer: Bits,
     buffered: u64,
     still: bool,

@@ -1,4 +1,4 @@
-//! How often everybody rides.
+//! How often each sample rides.
 
 use super::*;
 use crate::importance::{Report, Table};
@@ -13,7 +13,7 @@ fn draw(strategy: &mut Carousel, epoch: u64, importance: Option<&Table>) -> Draw
 }
 
 #[test]
-fn everybody_is_visited_about_as_often() {
+fn every_sample_is_visited_about_as_often() {
     for (fresh, epochs) in [("0.25", 16u64), ("0.5", 8)] {
         let mut strategy = carousel(2_000, 400, fresh, "fifo");
         draw(&mut strategy, 0, None);
@@ -34,7 +34,7 @@ fn everybody_is_visited_about_as_often() {
 }
 
 #[test]
-fn nobody_rides_longer_than_the_bound_when_the_hard_ones_stay() {
+fn no_sample_rides_longer_than_the_bound_when_the_hard_ones_stay() {
     let mut table = Table::new(1_000);
     let loss = |id| (id % 97) as f32;
     let reports = |id| Report { id, value: loss(id), loss: loss(id), epoch: 0, step: 0, late: false };

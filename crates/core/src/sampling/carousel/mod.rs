@@ -39,7 +39,7 @@ const PARAMETERS: &[Parameter] = &[
         name: "ride",
         default: "fifo",
         domain: Domain::Word(&["fifo", "hard"]),
-        summary: "who leaves: whoever came first, or the lowest losses of the older half",
+        summary: "which leave: the first that came, or the lowest losses of the older half",
     },
     FULL_LAST,
 ];
@@ -83,7 +83,7 @@ impl Carousel {
         self.setup.values.text("ride") == "hard"
     }
 
-    /// A full pass over a cache from which nobody leaves.
+    /// A full pass over a cache from which nothing leaves.
     fn pass(&mut self, draw: &Draw<'_>) -> Drawn {
         let setup = &self.setup;
         let ids = shuffled(setup.end(), setup.seed, draw.number(), draw.carried.unwrap_or_default());
@@ -140,7 +140,7 @@ impl Strategy for Carousel {
         self.setup.values.number("fresh").is_none()
     }
 
-    /// `fresh`: the share that was chosen. `still`: 1 if the plan is a full pass over a cache that nobody leaves,
+    /// `fresh`: the share that was chosen. `still`: 1 if the plan is a full pass over a cache that nothing leaves,
     /// as the first one is and every one for which storage is fast enough.
     fn notes(&self) -> Vec<(&'static str, f64)> {
         let notes = |(fresh, still)| vec![("fresh", fresh), ("still", f64::from(u8::from(still)))];

@@ -1,4 +1,4 @@
-//! The window of `carousel`: who rides, who boards next, and what is left of the round.
+//! The window of `carousel`: what rides, what boards next, and what is left of the round.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::{Id, Rng};
 
 /// Parts of the permutation that are shuffled in pairs when it is renewed.
 const TENTHS: usize = 10;
-/// Over `fresh`: the most rounds that anybody rides with `ride=hard`.
+/// Over `fresh`: the most rounds that a sample rides with `ride=hard`.
 const LONGEST: f64 = 3.0;
 
 /// The samples that ride, and those that board next.
@@ -21,14 +21,14 @@ pub(super) struct Window {
     /// Riders with the round they boarded in, in the order they came.
     riders: VecDeque<(Id, i64)>,
     riding: Bits,
-    /// Who boards next, from `cursor` on; renewed after each pass.
+    /// What boards next, from `cursor` on; renewed after each pass.
     permutation: Vec<Id>,
     cursor: usize,
     passes: u64,
     rounds: i64,
-    /// What is left of this round, the next one last; who is not riding yet boards with its slot.
+    /// What is left of this round, the next one last; a sample that is not riding yet boards with its slot.
     ahead: Vec<Id>,
-    /// Who leaves in this round, the next one last.
+    /// What leaves in this round, the next one last.
     leavers: Vec<Id>,
     /// The part of a newcomer that earlier rounds owe.
     owed: f64,
@@ -67,10 +67,10 @@ impl Window {
         !self.ahead.is_empty()
     }
 
-    /// Ends the round where it is: who has not boarded does not, and who has not left stays.
+    /// Ends the round where it is: what has not boarded does not, and what has not left stays.
     pub(super) fn halt(&mut self) {
         self.ahead.clear();
-        // They ride on in front: nobody who stayed is due to leave before them.
+        // They ride on in front: none that stayed is due to leave before them.
         let boarded = self.riders.front().map_or(self.rounds, |(_, boarded)| *boarded);
         self.leavers.drain(..).for_each(|id| self.riders.push_front((id, boarded)));
     }
@@ -89,7 +89,7 @@ impl Window {
         self.used += size;
     }
 
-    /// Begins a round: chooses who boards and who leaves, and the order of all who ride.
+    /// Begins a round: chooses what boards and what leaves, and the order of all that ride.
     pub(super) fn turn(&mut self, setup: &Setup, fresh: f64, importance: Option<&Table>) {
         if self.rounds == 0 {
             self.spread(fresh);
@@ -120,7 +120,7 @@ impl Window {
         self.leavers.reverse();
     }
 
-    /// Serves the next of the round. Before it boards, `leave` is told who leaves for it.
+    /// Serves the next of the round. Before it boards, `leave` is told what leaves for it.
     pub(super) fn serve(&mut self, sizes: &dyn Sizes, mut leave: impl FnMut(Id)) -> Option<Id> {
         let id = self.ahead.pop()?;
         if !self.riding.contains(id) {
@@ -136,7 +136,7 @@ impl Window {
             self.board_if_room(id, sizes);
         }
         if self.ahead.is_empty() {
-            // With `ride=hard` some leave though nobody needs their room.
+            // With `ride=hard` some leave though their room is not needed.
             while let Some(leaver) = self.leavers.pop() {
                 self.riding.remove(leaver);
                 self.used -= sizes.size(leaver);
@@ -177,7 +177,7 @@ impl Window {
         newcomers
     }
 
-    /// Another pass: neighbouring tenths are shuffled together, in pairs that alternate, so that nobody's
+    /// Another pass: neighbouring tenths are shuffled together, in pairs that alternate, so that no sample's
     /// visits come much closer or farther apart than others'.
     fn renew(&mut self, seed: u64) {
         self.passes += 1;
@@ -196,7 +196,7 @@ impl Window {
         self.permutation.rotate_right(edge(shift));
     }
 
-    /// Whoever came first, until `excess` bytes are free.
+    /// The first that came, until `excess` bytes are free.
     fn oldest(&self, excess: u64, sizes: &dyn Sizes) -> Vec<Id> {
         let (mut freed, mut leavers) = (0, Vec::new());
         for &(id, _) in &self.riders {
@@ -209,7 +209,7 @@ impl Window {
         leavers
     }
 
-    /// Whoever has ridden longest enough, then the lowest scores of the older half, until `excess` bytes are
+    /// Those that have ridden long enough, then the lowest scores of the older half, until `excess` bytes are
     /// free; of more than half, oldest first, where half does not free as much.
     fn easiest(&self, excess: u64, fresh: f64, table: &Table, sizes: &dyn Sizes) -> Vec<Id> {
         let longest = (LONGEST / fresh) as i64;

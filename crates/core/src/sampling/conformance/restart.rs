@@ -89,7 +89,7 @@ proptest! {
         }
     }
 
-    /// Bytes that somebody else sealed: whatever they say, no call panics and ids are of the catalog.
+    /// Bytes that other code sealed: whatever they say, no call panics and ids are of the catalog.
     #[test]
     fn no_strategy_is_led_astray_by_a_state_that_only_looks_right(
         samples in 1usize..50, seed: u64, epochs in 0u64..6,

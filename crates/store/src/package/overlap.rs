@@ -32,7 +32,7 @@ impl Parts {
 }
 
 /// Whether a listing of `dataset_place` would see packages written to `packages_place`. Neither need exist.
-pub fn inside(dataset_place: &str, packages_place: &str) -> bool {
+pub fn overlaps(dataset_place: &str, packages_place: &str) -> bool {
     let (Some(dataset), Some(packages)) = (Parts::of(dataset_place), Parts::of(packages_place)) else {
         return false;
     };
@@ -77,30 +77,30 @@ mod tests {
         for within in
             ["train", "train/", "train/packages", "train/cats/x/y", "link/packages", "new/../train/packages"]
         {
-            assert!(inside(&at("train"), &at(within)), "{within}");
+            assert!(overlaps(&at("train"), &at(within)), "{within}");
         }
-        assert!(inside(&at("train"), &format!("file://{}", at("train/packages"))));
+        assert!(overlaps(&at("train"), &format!("file://{}", at("train/packages"))));
         for beside in ["training", "packages", "", "train/../packages", "link/../packages"] {
-            assert!(!inside(&at("train"), &at(beside)), "{beside}");
+            assert!(!overlaps(&at("train"), &at(beside)), "{beside}");
         }
     }
 
     #[test]
     fn a_dataset_below_the_place_is_refused_only_where_packages_go() {
-        assert!(!inside("/nowhere/data/train", "/nowhere/data"));
-        assert!(inside("/nowhere/data/0123456789abcdef", "/nowhere/data"));
-        assert!(inside("/nowhere/data/0123456789abcdef/fedcba9876543210", "/nowhere/data"));
+        assert!(!overlaps("/nowhere/data/train", "/nowhere/data"));
+        assert!(overlaps("/nowhere/data/0123456789abcdef", "/nowhere/data"));
+        assert!(overlaps("/nowhere/data/0123456789abcdef/fedcba9876543210", "/nowhere/data"));
     }
 
     #[test]
     fn prefixes_are_whole_parts_of_one_bucket() {
-        assert!(inside("s3://bucket/train", "s3a://bucket/train/packages/"));
-        assert!(inside("s3://bucket", "s3://bucket/packages"));
-        assert!(!inside("s3://bucket/train", "s3://bucket/training"));
-        assert!(!inside("s3://bucket/train", "s3://bucket/packages"));
-        assert!(!inside("s3://bucket/train-{000..099}.tar", "s3://bucket/packages"));
-        assert!(!inside("s3://bucket/train", "s3://other/train/packages"));
-        assert!(!inside("s3://bucket/train", "gs://bucket/train/packages"));
-        assert!(!inside("s3://bucket", "/bucket/packages"));
+        assert!(overlaps("s3://bucket/train", "s3a://bucket/train/packages/"));
+        assert!(overlaps("s3://bucket", "s3://bucket/packages"));
+        assert!(!overlaps("s3://bucket/train", "s3://bucket/training"));
+        assert!(!overlaps("s3://bucket/train", "s3://bucket/packages"));
+        assert!(!overlaps("s3://bucket/train-{000..099}.tar", "s3://bucket/packages"));
+        assert!(!overlaps("s3://bucket/train", "s3://other/train/packages"));
+        assert!(!overlaps("s3://bucket/train", "gs://bucket/train/packages"));
+        assert!(!overlaps("s3://bucket", "/bucket/packages"));
     }
 }

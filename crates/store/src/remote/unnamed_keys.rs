@@ -15,7 +15,7 @@ use super::failure::refuse;
 use super::pages::Place;
 use crate::contained::Contained;
 use crate::left_out::LeftOut;
-use crate::patience::Patience;
+use crate::retries::Retries;
 
 /// Keys of a page, as stores have them.
 const MOST: usize = 1_000;
@@ -32,12 +32,12 @@ pub(super) fn unnamed_key(failure: &Failure) -> Option<&str> {
 
 /// Hands the pages of `place` behind the key `after` to `take`; `grouped` as folders have it, by the next `/`.
 /// `failure` is what the usual listing ended with, and this one too where it gets no further.
-pub(super) async fn around(
+pub(super) async fn list_past_unnamed(
     place: &Place<'_>,
     grouped: bool,
     mut after: Option<String>,
     failure: &Failure,
-    mut patience: Patience,
+    mut retries: Retries,
     unnamed: &mut LeftOut,
     mut take: impl FnMut(ListResult) -> Result<()>,
 ) -> Result<()> {
@@ -68,7 +68,7 @@ pub(super) async fn around(
                 if !end.iter().all(forward) {
                     return Err(stuck());
                 }
-                patience.restore();
+                retries.restore();
                 take(page.result)?;
                 let Some(next) = page.page_token else { return Ok(()) };
                 match end {
@@ -87,7 +87,7 @@ pub(super) async fn around(
                     unnamed.add(key);
                     after = Some(next);
                 }
-                None => place.waited(&mut patience, &failure).await?,
+                None => place.waited(&mut retries, &failure).await?,
             },
         }
     }

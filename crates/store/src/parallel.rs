@@ -10,7 +10,7 @@ use hotset_core::Result;
 const AT_ONCE: usize = 16;
 
 /// Does `work` for all of `count` numbers, some at a time, and hands the outcomes on in their order.
-pub(crate) fn side_by_side<T: Send>(
+pub(crate) fn in_parallel<T: Send>(
     count: usize,
     work: &(dyn Fn(usize) -> Result<T> + Sync),
     mut take: impl FnMut(usize, T) -> Result<()>,
@@ -67,7 +67,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(if number == 0 { 20 } else { 0 }));
             Ok(number * 2)
         };
-        side_by_side(50, &slow_first, |number, done| {
+        in_parallel(50, &slow_first, |number, done| {
             taken.push((number, done));
             Ok(())
         })
@@ -79,9 +79,9 @@ mod tests {
             started.fetch_add(1, Ordering::SeqCst);
             if number == 3 { Err(Error::invalid("three")) } else { Ok(()) }
         };
-        let error = side_by_side(100_000, &failing, |_, ()| Ok(())).unwrap_err();
+        let error = in_parallel(100_000, &failing, |_, ()| Ok(())).unwrap_err();
         assert_eq!(error.message, "three");
         assert!(started.load(Ordering::SeqCst) < 100_000);
-        side_by_side(0, &|_| Ok(()), |_, ()| panic!("there is nothing to do")).unwrap();
+        in_parallel(0, &|_| Ok(()), |_, ()| panic!("there is nothing to do")).unwrap();
     }
 }

@@ -14,18 +14,18 @@ use crate::listing::{Listing, Origin, seconds};
 use crate::options::Options;
 use crate::place::{Place, refuse};
 use crate::remote::{self, Remote};
-use crate::store::{Location, Look, Objects, ReadError, Store};
+use crate::store::{Location, ObjectVersion, Objects, ReadError, Store};
 use crate::unchanged::unchanged;
 
 /// A place, opened.
-pub(crate) enum Reach {
+pub(crate) enum OpenedPlace {
     /// A local directory.
     Directory(Files, PathBuf),
     /// A prefix of an object store.
     Remote(Remote),
 }
 
-impl Reach {
+impl OpenedPlace {
     pub(crate) fn open(place: &Place, options: &Options) -> Result<Self> {
         match place {
             Place::Directory(path) => {
@@ -76,7 +76,7 @@ impl Reach {
     }
 }
 
-impl Store for Reach {
+impl Store for OpenedPlace {
     fn read(&self, at: Location<'_>, into: &mut [u8]) -> std::result::Result<(), ReadError> {
         match self {
             Self::Directory(files, _) => files.read(at, into),
@@ -85,8 +85,8 @@ impl Store for Reach {
     }
 }
 
-impl Objects for Reach {
-    fn look(&self, key: &str) -> std::result::Result<Look, ReadError> {
+impl Objects for OpenedPlace {
+    fn look(&self, key: &str) -> std::result::Result<ObjectVersion, ReadError> {
         match self {
             Self::Directory(files, _) => files.look(key),
             Self::Remote(remote) => remote.look(key),

@@ -1,6 +1,6 @@
-//! The way to a package: directories opened one below the other, of which only this user can change what lies in them.
+//! The path to a package: directories opened one below the other, of which only this user can change what lies in them.
 //!
-//! Checksums tell bytes that rotted, not bytes that somebody forged. So a directory that another user owns or can
+//! Checksums tell bytes that rotted, not bytes that were forged. So a directory that another user owns or can
 //! write is refused, the place itself and those below it, and so is a file. That is asked of what was opened, every
 //! time something is read or written, and no link is followed: a directory that is swapped for another one while a
 //! training runs is refused as it would have been before. Directories above the place may be others': all they can do
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 const ABOVE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Without waiting, for the case that somebody put a pipe there.
+/// Without waiting, in case there is a pipe.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Of a file's mode: the group's and the others' right to write.
@@ -28,8 +28,8 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// A directory of packages, by its path without links.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
-    pub(super) root: PathBuf,
+pub(super) struct GuardedPath {
+    pub(super) path: PathBuf,
     /// Whether only what no other user can change is opened.
     guarded: bool,
 }
@@ -61,9 +61,9 @@ impl Exposed {
     }
 }
 
-impl Way {
+impl GuardedPath {
     pub(super) fn new(root: &Path, guarded: bool) -> Self {
-        Self { root: root.to_owned(), guarded }
+        Self { path: root.to_owned(), guarded }
     }
 
     /// The directory `below` the root, which is the root itself where that is empty.
@@ -80,7 +80,7 @@ impl Way {
     }
 
     fn walk(&self, below: &str, before: impl Fn(&OwnedFd, &str) -> Result<(), Errno>) -> io::Result<OwnedFd> {
-        let mut path = self.root.clone();
+        let mut path = self.path.clone();
         let mut directory = self.root()?;
         for name in below.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
@@ -91,16 +91,16 @@ impl Way {
         Ok(directory)
     }
 
-    /// The root, with no link on the way to it.
+    /// The root, with no link in its path.
     fn root(&self) -> io::Result<OwnedFd> {
         let mut at = retried(|| rustix::fs::openat(CWD, "/", ABOVE, Mode::empty()))?;
-        for component in self.root.components() {
+        for component in self.path.components() {
             if let Component::Normal(name) = component {
                 at = retried(|| rustix::fs::openat(&at, name, ABOVE, Mode::empty()))?;
             }
         }
         let directory = retried(|| rustix::fs::openat(&at, ".", DIRECTORY, Mode::empty()))?;
-        self.check(&directory, &self.root)?;
+        self.check(&directory, &self.path)?;
         Ok(directory)
     }
 
@@ -109,7 +109,7 @@ impl Way {
         let (below, name) = key.rsplit_once('/').unwrap_or(("", key));
         let directory = self.directory(below)?;
         let file = retried(|| rustix::fs::openat(&directory, name, FILE, Mode::empty()))?;
-        self.check(&file, &self.root.join(key))?;
+        self.check(&file, &self.path.join(key))?;
         Ok(File::from(file))
     }
 

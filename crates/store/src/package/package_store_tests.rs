@@ -10,7 +10,9 @@ use object_store::memory::InMemory;
 use tempfile::TempDir;
 
 use super::bucket::Bucket;
-use super::{Damage, Dataset, Draft, Foreign, Name, Package, Part, Room, Shelf, Swept, WriteError};
+use super::{
+    Damage, Dataset, Draft, Foreign, Name, Package, PackagePlace, PackageStore, Part, Swept, WriteError,
+};
 use crate::remote::{Address, Remote};
 use crate::runtime::runtime;
 use crate::store::ReadError;
@@ -55,24 +57,24 @@ impl Stage {
         self.directory.path().join("packages").display().to_string()
     }
 
-    fn room(&self) -> Room {
-        let Some(memory) = &self.memory else { return Room::open(&self.place(), &none()).unwrap() };
+    fn place_of_all(&self) -> PackagePlace {
+        let Some(memory) = &self.memory else { return PackagePlace::open(&self.place(), &none()).unwrap() };
         let address = Address::parse("s3://bucket/some/packages").unwrap().unwrap();
         let runtime = runtime().unwrap();
         let client = Arc::clone(memory) as _;
         let remote =
             Arc::new(Remote { address, options: BTreeMap::new(), client, runtime, reached: true.into() });
-        Room {
+        PackagePlace {
             place: remote.address.shown(),
             reads: Arc::new(Arc::clone(&remote)),
             backing: Box::new(Bucket::new(remote)),
         }
     }
 
-    fn shelf(&self, owner: &str) -> Shelf {
+    fn store(&self, owner: &str) -> PackageStore {
         match self.memory {
-            None => Shelf::open(&self.place(), &none(), dataset("/nowhere/train"), owner).unwrap(),
-            Some(_) => Shelf::on(self.room(), IDENTITY, owner).unwrap(),
+            None => PackageStore::open(&self.place(), &none(), dataset("/nowhere/train"), owner).unwrap(),
+            Some(_) => PackageStore::on(self.place_of_all(), IDENTITY, owner).unwrap(),
         }
     }
 
@@ -87,23 +89,23 @@ impl Stage {
     }
 }
 
-fn read(shelf: &Shelf, number: u32) -> Result<Vec<u8>, ReadError> {
+fn read(store: &PackageStore, number: u32) -> Result<Vec<u8>, ReadError> {
     let mut bytes = b"what was there before".to_vec();
-    shelf.read(number, &mut bytes).map(|()| bytes)
+    store.read(number, &mut bytes).map(|()| bytes)
 }
 
 #[test]
 fn what_was_written_is_read_and_found_again_by_the_next_process() {
     for stage in Stage::both() {
-        let shelf = stage.shelf("job");
+        let store = stage.store("job");
         for number in [0, 1, 99_999_999, 100_000_000] {
-            shelf.write(number, &package(IDENTITY, number, 5 + number % 7)).unwrap();
+            store.write(number, &package(IDENTITY, number, 5 + number % 7)).unwrap();
         }
-        assert_eq!(read(&shelf, 1).unwrap(), package(IDENTITY, 1, 6));
+        assert_eq!(read(&store, 1).unwrap(), package(IDENTITY, 1, 6));
 
-        let next = stage.shelf("job");
+        let next = stage.store("job");
         assert_eq!(next.length(1), None);
-        assert_eq!(read(&next, 1).unwrap(), package(IDENTITY, 1, 6), "of a length that nobody knows");
+        assert_eq!(read(&next, 1).unwrap(), package(IDENTITY, 1, 6), "of an unknown length");
         let mut told = Vec::new();
         let scan = next.scan(&mut |done| told.push(done)).unwrap();
         assert_eq!(told, [1, 2, 3, 4]);
@@ -120,21 +122,21 @@ fn what_was_written_is_read_and_found_again_by_the_next_process() {
 #[test]
 fn a_package_is_replaced_whole_and_a_removed_one_is_gone() {
     for stage in Stage::both() {
-        let shelf = stage.shelf("job");
-        shelf.write(1, &package(IDENTITY, 1, 9)).unwrap();
-        shelf.write(1, &package(IDENTITY, 1, 3)).unwrap();
-        assert_eq!(read(&shelf, 1).unwrap(), package(IDENTITY, 1, 3));
-        shelf.remove(1).unwrap();
-        shelf.remove(1).unwrap();
-        assert_eq!(read(&shelf, 1), Err(ReadError::Vanished));
-        assert_eq!(shelf.scan(&mut |_| {}).unwrap().next(), Some(0));
+        let store = stage.store("job");
+        store.write(1, &package(IDENTITY, 1, 9)).unwrap();
+        store.write(1, &package(IDENTITY, 1, 3)).unwrap();
+        assert_eq!(read(&store, 1).unwrap(), package(IDENTITY, 1, 3));
+        store.remove(1).unwrap();
+        store.remove(1).unwrap();
+        assert_eq!(read(&store, 1), Err(ReadError::Vanished));
+        assert_eq!(store.scan(&mut |_| {}).unwrap().next(), Some(0));
     }
 }
 
 #[test]
 fn owners_and_datasets_do_not_see_each_other() {
     for stage in Stage::both() {
-        let (one, two) = (stage.shelf("one"), stage.shelf("two"));
+        let (one, two) = (stage.store("one"), stage.store("two"));
         one.write(0, &package(IDENTITY, 0, 3)).unwrap();
         assert_eq!(read(&two, 0), Err(ReadError::Vanished));
         assert_eq!(two.scan(&mut |_| {}).unwrap().packages.len(), 0);
@@ -143,16 +145,16 @@ fn owners_and_datasets_do_not_see_each_other() {
         assert_eq!(read(&one, 0), Err(ReadError::Vanished));
         assert_eq!(read(&two, 0).unwrap(), package(IDENTITY, 0, 4));
         one.write(0, &package(IDENTITY, 0, 5)).unwrap();
-        assert_eq!(read(&one, 0).unwrap(), package(IDENTITY, 0, 5), "a shelf that was dropped can be used");
+        assert_eq!(read(&one, 0).unwrap(), package(IDENTITY, 0, 5), "a store that was dropped can be used");
     }
 }
 
 #[test]
 fn an_index_longer_than_the_first_read_is_read_whole() {
     for stage in Stage::both() {
-        let shelf = stage.shelf("job");
-        shelf.write(0, &package(IDENTITY, 0, 5_000)).unwrap();
-        let scan = shelf.scan(&mut |_| {}).unwrap();
+        let store = stage.store("job");
+        store.write(0, &package(IDENTITY, 0, 5_000)).unwrap();
+        let scan = store.scan(&mut |_| {}).unwrap();
         assert_eq!(scan.packages[0].index.count(), 5_000);
     }
 }
@@ -160,23 +162,23 @@ fn an_index_longer_than_the_first_read_is_read_whole() {
 #[test]
 fn a_scan_tells_damage_apart_and_removes_nothing() {
     for stage in Stage::both() {
-        let shelf = stage.shelf("job");
-        shelf.write(0, &package(IDENTITY, 0, 50)).unwrap();
+        let store = stage.store("job");
+        store.write(0, &package(IDENTITY, 0, 50)).unwrap();
         let whole = package(IDENTITY, 1, 50);
-        shelf.write(1, &whole[..whole.len() - 1]).unwrap();
-        shelf.write(2, &whole[..90]).unwrap();
-        shelf.write(3, b"").unwrap();
+        store.write(1, &whole[..whole.len() - 1]).unwrap();
+        store.write(2, &whole[..90]).unwrap();
+        store.write(3, b"").unwrap();
         let mut flipped = package(IDENTITY, 4, 50);
         flipped[100] ^= 1;
-        shelf.write(4, &flipped).unwrap();
-        shelf.write(5, &package("another dataset", 5, 50)).unwrap();
-        shelf.write(6, &package(IDENTITY, 7, 50)).unwrap();
-        shelf.write(8, b"a stranger's file under our name").unwrap();
+        store.write(4, &flipped).unwrap();
+        store.write(5, &package("another dataset", 5, 50)).unwrap();
+        store.write(6, &package(IDENTITY, 7, 50)).unwrap();
+        store.write(8, b"a stranger's file under our name").unwrap();
         let mut newer = package(IDENTITY, 9, 50);
         newer[8] = 9;
-        shelf.write(9, &newer).unwrap();
+        store.write(9, &newer).unwrap();
 
-        let scan = shelf.scan(&mut |_| {}).unwrap();
+        let scan = store.scan(&mut |_| {}).unwrap();
         let (length, header) = (whole.len() as u64, 72 + 24 * 50);
         let damages: Vec<Damage> = scan.damaged.iter().map(|damaged| damaged.damage).collect();
         assert_eq!(
@@ -193,48 +195,48 @@ fn a_scan_tells_damage_apart_and_removes_nothing() {
             ]
         );
         assert_eq!((scan.packages.len(), scan.next()), (1, Some(10)));
-        assert_eq!(shelf.scan(&mut |_| {}).unwrap(), scan, "nothing was removed");
+        assert_eq!(store.scan(&mut |_| {}).unwrap(), scan, "nothing was removed");
 
-        let swept = shelf.sweep().unwrap();
+        let swept = store.sweep().unwrap();
         assert_eq!((swept.packages, swept.leftovers), (6, 0));
-        let left = shelf.scan(&mut |_| {}).unwrap();
+        let left = store.scan(&mut |_| {}).unwrap();
         let damages: Vec<Damage> = left.damaged.iter().map(|damaged| damaged.damage).collect();
         assert_eq!(damages, [Damage::Foreign(Foreign::Magic), Damage::Foreign(Foreign::Format(9))]);
-        assert_eq!(shelf.drop_all().unwrap().packages, 2, "the stranger's file stays");
-        assert_eq!(read(&shelf, 8).unwrap(), b"a stranger's file under our name");
+        assert_eq!(store.drop_all().unwrap().packages, 2, "the stranger's file stays");
+        assert_eq!(read(&store, 8).unwrap(), b"a stranger's file under our name");
     }
 }
 
 #[test]
 fn leftovers_of_killed_writers_are_reported_and_swept_and_other_files_are_not_touched() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    let store = stage.store("job");
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
     let (left, notes) = (stage.file(".00000001.hotset-aB3dEf.tmp"), stage.file("notes.txt"));
     fs::write(&left, b"half a pack").unwrap();
     fs::write(&notes, b"mine").unwrap();
-    let scan = shelf.scan(&mut |_| {}).unwrap();
+    let scan = store.scan(&mut |_| {}).unwrap();
     assert_eq!(scan.leftovers.iter().map(|left| left.name).collect::<Vec<_>>(), [Name::Leftover]);
     assert_eq!((scan.packages.len(), scan.damaged.len()), (1, 0));
     assert!(left.exists());
-    assert_eq!(shelf.sweep().unwrap(), Swept { packages: 0, leftovers: 1, bytes: 11 });
+    assert_eq!(store.sweep().unwrap(), Swept { packages: 0, leftovers: 1, bytes: 11 });
     assert!(!left.exists() && notes.exists());
-    shelf.drop_all().unwrap();
+    store.drop_all().unwrap();
     assert!(notes.exists());
     fs::remove_file(&notes).unwrap();
     let owner = stage.owner();
-    shelf.drop_all().unwrap();
+    store.drop_all().unwrap();
     assert!(owner.exists(), "there was nothing to drop");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
-    shelf.drop_all().unwrap();
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    store.drop_all().unwrap();
     assert!(!owner.exists() && Path::new(&stage.place()).exists(), "empty directories go, the place stays");
 }
 
 #[test]
 fn what_we_make_is_for_this_user_alone() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    let store = stage.store("job");
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let owner = stage.owner();
     assert_eq!(mode(Path::new(&stage.place())), 0o700);
@@ -243,7 +245,7 @@ fn what_we_make_is_for_this_user_alone() {
     assert_eq!(fs::read_dir(&owner).unwrap().count(), 1, "nothing is left beside it");
 
     fs::set_permissions(&owner, fs::Permissions::from_mode(0o777)).unwrap();
-    let error = Shelf::open(&stage.place(), &none(), dataset("/nowhere/train"), "job").err().unwrap();
+    let error = PackageStore::open(&stage.place(), &none(), dataset("/nowhere/train"), "job").err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("another user") && error.message.contains("`packages=`"), "{error}");
 }
@@ -254,14 +256,14 @@ fn a_place_that_others_can_write_is_refused_before_anything_is_made_there() {
     for mode in [0o777, 0o1777, 0o770] {
         fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
         let name = place.path().display().to_string();
-        let error = Shelf::open(&name, &none(), dataset("/nowhere/train"), "job").err().unwrap();
+        let error = PackageStore::open(&name, &none(), dataset("/nowhere/train"), "job").err().unwrap();
         assert_eq!(error.kind, Kind::Invalid);
         for said in ["another user", "chmod go-w", "`packages=`"] {
             assert!(error.message.contains(said), "{error}");
         }
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         // It can be looked at all the same.
-        assert!(Room::open(&name, &none()).unwrap().owners().unwrap().is_empty());
+        assert!(PackagePlace::open(&name, &none()).unwrap().owners().unwrap().is_empty());
     }
 }
 
@@ -274,7 +276,7 @@ fn a_directory_that_is_swapped_in_later_is_not_followed() {
             fs::rename(from, to).unwrap();
             fs::set_permissions(to, fs::Permissions::from_mode(0o777)).unwrap();
         },
-        // A link to one, whoever can write that.
+        // A link to one, even where the target could be written.
         |from, to| std::os::unix::fs::symlink(from, to).unwrap(),
         // A file that others can write.
         |from, to| {
@@ -285,21 +287,21 @@ fn a_directory_that_is_swapped_in_later_is_not_followed() {
     ];
     for (number, swap) in swapped.into_iter().enumerate() {
         let stage = Stage::local();
-        let shelf = stage.shelf("job");
-        shelf.write(0, &forged).unwrap();
+        let store = stage.store("job");
+        store.write(0, &forged).unwrap();
         let owner = stage.owner();
         let beside = owner.with_extension("away");
         fs::rename(&owner, &beside).unwrap();
         swap(&beside, &owner);
-        assert!(matches!(read(&shelf, 0), Err(ReadError::Modified | ReadError::Vanished)), "{number}");
+        assert!(matches!(read(&store, 0), Err(ReadError::Modified | ReadError::Vanished)), "{number}");
         if number < 2 {
-            shelf.write(1, &forged).unwrap_err();
-            shelf.scan(&mut |_| {}).unwrap_err();
+            store.write(1, &forged).unwrap_err();
+            store.scan(&mut |_| {}).unwrap_err();
             assert!(!owner.join("00000001.hotset").exists(), "{number}");
         } else {
-            assert!(shelf.scan(&mut |_| {}).unwrap().packages.is_empty());
-            shelf.write(0, &forged).unwrap();
-            assert_eq!(read(&shelf, 0).unwrap(), forged, "our own is in its place");
+            assert!(store.scan(&mut |_| {}).unwrap().packages.is_empty());
+            store.write(0, &forged).unwrap();
+            assert_eq!(read(&store, 0).unwrap(), forged, "our own is in its place");
         }
     }
 }
@@ -307,31 +309,31 @@ fn a_directory_that_is_swapped_in_later_is_not_followed() {
 #[test]
 fn a_place_that_became_a_link_is_not_followed() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    let store = stage.store("job");
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
     let place = PathBuf::from(stage.place());
     let away = place.with_extension("away");
     fs::rename(&place, &away).unwrap();
     std::os::unix::fs::symlink(&away, &place).unwrap();
-    assert!(read(&shelf, 0).is_err());
-    shelf.write(1, &package(IDENTITY, 1, 3)).unwrap_err();
+    assert!(read(&store, 0).is_err());
+    store.write(1, &package(IDENTITY, 1, 3)).unwrap_err();
 }
 
 #[test]
 fn a_write_that_fails_leaves_the_old_package_and_nothing_else() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
-    // A directory under the name cannot be replaced by a file, whoever we are.
+    let store = stage.store("job");
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    // A directory under the name cannot be replaced by a file, by root neither.
     fs::create_dir(stage.file("00000001.hotset")).unwrap();
-    let error = shelf.write(1, &package(IDENTITY, 1, 3)).unwrap_err();
+    let error = store.write(1, &package(IDENTITY, 1, 3)).unwrap_err();
     assert!(matches!(error, WriteError::Failed { .. } | WriteError::ReadOnly { .. }), "{error}");
     assert!(Error::from(error).message.contains("`packages=`"));
     let mut names: Vec<_> =
         fs::read_dir(stage.owner()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["00000000.hotset", "00000001.hotset"]);
-    assert_eq!(read(&shelf, 0).unwrap(), package(IDENTITY, 0, 3));
+    assert_eq!(read(&store, 0).unwrap(), package(IDENTITY, 0, 3));
 }
 
 #[test]
@@ -340,26 +342,27 @@ fn a_place_where_the_dataset_is_listed_is_refused_and_nothing_is_made_there() {
     let train = directory.path().join("train");
     fs::create_dir(&train).unwrap();
     let (train, within) = (train.display().to_string(), train.join("packages").display().to_string());
-    let error = Shelf::open(&within, &none(), dataset(&train), "job").err().unwrap();
+    let error = PackageStore::open(&within, &none(), dataset(&train), "job").err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("`packages=`") && error.message.contains("outside"), "{error}");
     assert_eq!(fs::read_dir(&train).unwrap().count(), 0);
-    let error = Shelf::open("https://host/packages", &none(), dataset(&train), "job").err().unwrap();
+    let error = PackageStore::open("https://host/packages", &none(), dataset(&train), "job").err().unwrap();
     assert!(error.message.contains("takes no packages"), "{error}");
     let file = directory.path().join("file");
     fs::write(&file, b"x").unwrap();
-    let error = Shelf::open(&file.display().to_string(), &none(), dataset(&train), "job").err().unwrap();
+    let error =
+        PackageStore::open(&file.display().to_string(), &none(), dataset(&train), "job").err().unwrap();
     assert!(error.message.contains("`packages=`"), "{error}");
 }
 
 #[test]
 fn a_package_that_changed_its_length_is_told() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    let store = stage.store("job");
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
     fs::write(stage.file("00000000.hotset"), b"short").unwrap();
     let expected = package(IDENTITY, 0, 3).len() as u64;
-    assert_eq!(read(&shelf, 0), Err(ReadError::Resized { expected, found: 5 }));
+    assert_eq!(read(&store, 0), Err(ReadError::Resized { expected, found: 5 }));
 }
 
 #[test]
@@ -367,15 +370,15 @@ fn packages_are_read_with_the_faults_of_the_store_and_those_of_its_client_are_le
     let stage = Stage::local();
     let options = [("fault.rate", "1"), ("aws_region", "eu-central-1")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let shelf = Shelf::open(&stage.place(), &options, dataset("/nowhere/train"), "job").unwrap();
-    shelf.write(0, &package(IDENTITY, 0, 3)).unwrap();
-    assert!(read(&shelf, 0).unwrap_err().retriable());
+    let store = PackageStore::open(&stage.place(), &options, dataset("/nowhere/train"), "job").unwrap();
+    store.write(0, &package(IDENTITY, 0, 3)).unwrap();
+    assert!(read(&store, 0).unwrap_err().retriable());
 }
 
 #[test]
 fn a_place_that_cannot_be_written_is_told_when_it_is_opened() {
-    // Nobody can make a directory there, not even root.
-    let error = Shelf::open("/sys/hotset", &none(), dataset("/nowhere/train"), "job").err().unwrap();
+    // No user can make a directory there, not even root.
+    let error = PackageStore::open("/sys/hotset", &none(), dataset("/nowhere/train"), "job").err().unwrap();
     assert_eq!(error.kind, Kind::Invalid);
     assert!(error.message.contains("cannot be written") && error.message.contains("`packages=`"), "{error}");
 }
@@ -384,8 +387,8 @@ fn a_place_that_cannot_be_written_is_told_when_it_is_opened() {
 fn a_room_shows_every_owner_verifies_every_byte_and_removes_only_what_is_ours() {
     for stage in Stage::both() {
         let before = SystemTime::now() - Duration::from_secs(5);
-        stage.shelf("one").write(0, &package(IDENTITY, 0, 3)).unwrap();
-        let two = stage.shelf("two");
+        stage.store("one").write(0, &package(IDENTITY, 0, 3)).unwrap();
+        let two = stage.store("two");
         let mut rotten = package(IDENTITY, 0, 4);
         let last = rotten.len() - 1;
         rotten[last] ^= 8;
@@ -393,8 +396,8 @@ fn a_room_shows_every_owner_verifies_every_byte_and_removes_only_what_is_ours() 
         two.write(1, &package(IDENTITY, 1, 5)).unwrap();
         two.write(2, b"a stranger's").unwrap();
 
-        let room = stage.room();
-        let owners = room.owners().unwrap();
+        let place_of_all = stage.place_of_all();
+        let owners = place_of_all.owners().unwrap();
         let mut counts: Vec<u64> = owners.iter().map(super::Owner::packages).collect();
         counts.sort_unstable();
         assert_eq!(counts, [1, 3]);
@@ -403,47 +406,48 @@ fn a_room_shows_every_owner_verifies_every_byte_and_removes_only_what_is_ours() 
         assert!(owners.iter().all(|owner| owner.newest().unwrap() > before));
 
         let stored: Vec<_> = owners.into_iter().flat_map(|owner| owner.stored).collect();
-        let scan = room.scan(&stored, &mut |_| {}).unwrap();
+        let scan = place_of_all.scan(&stored, &mut |_| {}).unwrap();
         assert_eq!(scan.packages.len(), 3, "the index of the rotten one is whole");
         let (mut seen, mut damages) = (0, Vec::new());
-        room.verify(&stored, &mut |_, found| {
-            seen += 1;
-            damages.extend_from_slice(found);
-        })
-        .unwrap();
+        place_of_all
+            .verify(&stored, &mut |_, found| {
+                seen += 1;
+                damages.extend_from_slice(found);
+            })
+            .unwrap();
         assert_eq!(seen, 4);
         assert_eq!(damages, [Damage::Flipped(Part::Sample(3)), Damage::Foreign(Foreign::Magic)]);
-        assert_eq!(room.clear(&stored).unwrap().packages, 3);
-        assert_eq!(room.owners().unwrap().len(), 1, "the stranger's file stays");
+        assert_eq!(place_of_all.clear(&stored).unwrap().packages, 3);
+        assert_eq!(place_of_all.owners().unwrap().len(), 1, "the stranger's file stays");
     }
 }
 
 #[test]
 fn a_shelf_is_read_and_written_by_many_threads() {
     for stage in Stage::both() {
-        let shelf = stage.shelf("job");
+        let store = stage.store("job");
         std::thread::scope(|scope| {
             for number in 0..8 {
-                let shelf = &shelf;
+                let store = &store;
                 scope.spawn(move || {
-                    shelf.write(number, &package(IDENTITY, number, 30)).unwrap();
-                    assert_eq!(read(shelf, number).unwrap(), package(IDENTITY, number, 30));
+                    store.write(number, &package(IDENTITY, number, 30)).unwrap();
+                    assert_eq!(read(store, number).unwrap(), package(IDENTITY, number, 30));
                 });
             }
         });
-        assert_eq!(shelf.scan(&mut |_| {}).unwrap().packages.len(), 8);
+        assert_eq!(store.scan(&mut |_| {}).unwrap().packages.len(), 8);
     }
 }
 
 #[test]
 fn a_rotten_sample_is_found_when_it_is_asked_for() {
     let stage = Stage::local();
-    let shelf = stage.shelf("job");
+    let store = stage.store("job");
     let mut rotten = package(IDENTITY, 0, 4);
     let last = rotten.len() - 1;
     rotten[last] ^= 8;
-    shelf.write(0, &rotten).unwrap();
-    let bytes = read(&shelf, 0).unwrap();
+    store.write(0, &rotten).unwrap();
+    let bytes = read(&store, 0).unwrap();
     let package = Package::parse(&bytes, IDENTITY, 0).unwrap();
     assert_eq!(package.sample(2), Some(Ok(&2u32.to_le_bytes()[..])));
     assert_eq!(package.sample(3), Some(Err(Damage::Flipped(Part::Sample(3)))));

@@ -1,6 +1,6 @@
 //! A whole place of packages: every owner's, of every dataset, for administration.
 //!
-//! Nobody's identity is known here, only what names and heads say; that is enough to see what is whole. Whatever is not
+//! The identities of datasets are not known here, only what names and heads say; that is enough to see what is whole. Whatever is not
 //! named as ours is neither listed nor touched.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use super::damage::{Damage, Foreign};
 use super::format::{HEAD, Index, MAGIC, Package, header_len};
 use super::name::{Name, Stored, directory};
 use super::scan::{Damaged, Found, Scan, Swept};
-use crate::patience::patiently;
-use crate::side_by_side::side_by_side;
+use crate::parallel::in_parallel;
+use crate::retries::with_retries;
 use crate::store::{Location, ReadError, Store, UNKNOWN};
 
 /// What is read of a package at first: the indexes of packages of a few mebibytes are shorter.
 const FIRST: u64 = 64 << 10;
 
 /// A place of packages.
-pub struct Room {
+pub struct PackagePlace {
     pub(super) place: String,
     pub(super) backing: Box<dyn Backing>,
     pub(super) reads: Arc<dyn Store>,
@@ -56,7 +56,7 @@ impl Owner {
     }
 }
 
-impl Room {
+impl PackagePlace {
     /// The place `place`, which is a directory that exists or a prefix of an object store. Makes nothing.
     pub fn open(place: &str, storage_options: &BTreeMap<String, String>) -> Result<Self> {
         open(place, storage_options, false).map(Self::from)
@@ -94,7 +94,7 @@ impl Room {
     ) -> Result<Scan> {
         let mut scan = Scan::default();
         let work = |at: usize| self.index(&stored[at]);
-        side_by_side(stored.len(), &work, |at, outcome| {
+        in_parallel(stored.len(), &work, |at, outcome| {
             let stored = stored[at].clone();
             match (stored.name, outcome) {
                 (Name::Leftover, _) => scan.leftovers.push(stored),
@@ -121,7 +121,7 @@ impl Room {
     /// wrong with it: nothing, one damage of the whole, or one of each sample that is not what was packed.
     pub fn verify(&self, stored: &[Stored], tell: &mut dyn FnMut(&Stored, &[Damage])) -> Result<()> {
         let work = |at: usize| self.check(&stored[at]);
-        side_by_side(stored.len(), &work, |at, damages| {
+        in_parallel(stored.len(), &work, |at, damages| {
             tell(&stored[at], &damages);
             Ok(())
         })
@@ -130,7 +130,7 @@ impl Room {
     /// Reads the file or object `name`, which lies directly in this place and need not be named as ours.
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let done = patiently(name, || match self.backing.whole(name, &mut bytes) {
+        let done = with_retries(name, || match self.backing.whole(name, &mut bytes) {
             Err(ReadError::Vanished) => Ok(false),
             done => done.map(|()| true),
         })?;
@@ -154,7 +154,7 @@ impl Room {
     /// Removes `stored` if it is [ours](Self::ours); whether it was removed.
     pub fn remove(&self, stored: &Stored) -> Result<bool> {
         if stored.name != Name::Leftover {
-            // Somebody else may have removed it meanwhile.
+            // Another process may have removed it meanwhile.
             let Some(begin) = self.first(stored, MAGIC.len() as u64)? else { return Ok(false) };
             if !MAGIC.starts_with(&begin) {
                 tracing::warn!(key = stored.key, "left alone: it is named as a package and is none");
@@ -218,7 +218,7 @@ impl Room {
     fn first(&self, stored: &Stored, count: u64) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; stored.bytes.min(count) as usize];
         let at = Location { key: &stored.key, offset: 0, version: UNKNOWN, whole: false };
-        let read = patiently(&stored.key, || match self.reads.read(at, &mut bytes) {
+        let read = with_retries(&stored.key, || match self.reads.read(at, &mut bytes) {
             Err(
                 ReadError::Vanished
                 | ReadError::Short { .. }
@@ -231,7 +231,7 @@ impl Room {
     }
 }
 
-impl From<Opened> for Room {
+impl From<Opened> for PackagePlace {
     fn from(opened: Opened) -> Self {
         Self { place: opened.place, backing: opened.backing, reads: opened.reads }
     }

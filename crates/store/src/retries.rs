@@ -1,4 +1,4 @@
-//! Attempts where nobody else makes them: while a dataset is opened.
+//! Repeated attempts while a dataset is opened, where the engine makes none.
 //!
 //! Reads of samples are tried again by the engine. What is asked before, listings, looks at objects, the
 //! indexing of shards and the reading of manifests, is tried again here, about as long as the engine would.
@@ -20,12 +20,12 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// made at it, within about a second, or as many as this time allows.
 const FIRST_ATTEMPTS: u32 = 6;
 const FIRST_LONGEST: Duration = Duration::from_secs(4);
-/// After so many failures, some seconds, a person who waits is told what for.
+/// After so many failures, some seconds, the user is told what is waited for.
 const TOLD: u32 = 8;
 
 /// How often, and after which pauses, something is tried again.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Retries {
     left: u32,
     pause: Duration,
     failing_since: Option<Instant>,
@@ -33,13 +33,13 @@ pub(crate) struct Patience {
     reached: bool,
 }
 
-impl Default for Patience {
+impl Default for Retries {
     fn default() -> Self {
         Self { left: ATTEMPTS, pause: PAUSE, failing_since: None, reached: true }
     }
 }
 
-impl Patience {
+impl Retries {
     /// After a failure for this `cause`: how long to wait before the next attempt; `None`: it is time to give up.
     pub(crate) fn pause(&mut self, cause: &dyn Display) -> Option<Duration> {
         self.left = self.left.saturating_sub(1);
@@ -80,12 +80,12 @@ impl Patience {
 
 /// What `attempt` comes to, tried again while it fails transiently.
 pub(crate) fn repeated<T>(
-    mut patience: Patience,
+    mut retries: Retries,
     mut attempt: impl FnMut() -> std::result::Result<T, ReadError>,
 ) -> std::result::Result<T, ReadError> {
     loop {
         match attempt() {
-            Err(error) if error.retriable() => match patience.pause_after(&error) {
+            Err(error) if error.retriable() => match retries.pause_after(&error) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(error),
             },
@@ -95,11 +95,11 @@ pub(crate) fn repeated<T>(
 }
 
 /// As [`repeated`], with an error that names the object it is about.
-pub(crate) fn patiently<T>(
+pub(crate) fn with_retries<T>(
     key: &str,
     attempt: impl FnMut() -> std::result::Result<T, ReadError>,
 ) -> Result<T> {
-    repeated(Patience::default(), attempt).map_err(|error| named(key, error))
+    repeated(Retries::default(), attempt).map_err(|error| named(key, error))
 }
 
 /// An error with the object it is about.
@@ -120,8 +120,8 @@ mod tests {
             failures -= 1;
             if failures >= 0 { Err(ReadError::Transient("busy".into())) } else { Ok(7) }
         };
-        assert_eq!(patiently("a", passing), Ok(7));
-        let error = patiently("a.tar", || Err::<(), _>(ReadError::Denied)).unwrap_err();
+        assert_eq!(with_retries("a", passing), Ok(7));
+        let error = with_retries("a.tar", || Err::<(), _>(ReadError::Denied)).unwrap_err();
         assert_eq!(error.kind, Kind::Invalid);
         assert!(error.message.starts_with("`a.tar`: "));
     }
@@ -129,24 +129,24 @@ mod tests {
     #[test]
     fn a_store_that_never_answered_is_given_up_soon_and_one_that_did_is_waited_for() {
         let away = ReadError::Unreachable("http://a:9 does not answer".into());
-        let attempts = |mut patience: Patience, first: &ReadError| {
-            1 + usize::from(patience.pause_after(first).is_some())
-                + std::iter::from_fn(|| patience.pause_after(&away)).count()
+        let attempts = |mut retries: Retries, first: &ReadError| {
+            1 + usize::from(retries.pause_after(first).is_some())
+                + std::iter::from_fn(|| retries.pause_after(&away)).count()
         };
-        assert_eq!(attempts(Patience::with(false), &away), FIRST_ATTEMPTS as usize);
-        assert_eq!(attempts(Patience::with(true), &away), ATTEMPTS as usize);
+        assert_eq!(attempts(Retries::with(false), &away), FIRST_ATTEMPTS as usize);
+        assert_eq!(attempts(Retries::with(true), &away), ATTEMPTS as usize);
         let busy = ReadError::Busy("503".into());
-        assert_eq!(attempts(Patience::with(false), &busy), ATTEMPTS as usize, "it answered");
+        assert_eq!(attempts(Retries::with(false), &busy), ATTEMPTS as usize, "it answered");
     }
 
     #[test]
     fn patience_ends_after_its_attempts_and_outlasts_a_minute() {
-        let mut patience = Patience::default();
-        let pauses: Vec<Duration> = std::iter::from_fn(|| patience.pause(&"busy")).collect();
+        let mut retries = Retries::default();
+        let pauses: Vec<Duration> = std::iter::from_fn(|| retries.pause(&"busy")).collect();
         assert_eq!(pauses.len() as u32, ATTEMPTS - 1);
         assert!(pauses.iter().sum::<Duration>() > Duration::from_secs(60));
         assert_eq!(pauses.iter().max(), Some(&LONGEST_PAUSE));
-        patience.restore();
-        assert_eq!(patience.pause(&"busy"), Some(PAUSE));
+        retries.restore();
+        assert_eq!(retries.pause(&"busy"), Some(PAUSE));
     }
 }

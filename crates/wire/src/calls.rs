@@ -1,10 +1,10 @@
-//! Turns on one connection: calls one at a time, leases that end at any time.
+//! Calls over one connection, one at a time, and leases that end at any time.
 //!
-//! A call takes the line out of the gate and puts it back, so the lock itself is held for an instant only, and a
+//! A call takes the link out of the shared state and puts it back, so the lock itself is held for an instant only, and a
 //! lease can end in any thread, at any moment, even inside a call's own callbacks. What a lease cannot send at
-//! once goes out when the line comes back.
+//! once goes out when the link comes back.
 //!
-//! Everything here belongs to the process that made it. In a forked child the line is neither used nor closed:
+//! Everything here belongs to the process that made it. In a forked child the link is neither used nor closed:
 //! its descriptor may be another file by then.
 
 use std::mem::{self, ManuallyDrop};
@@ -18,37 +18,37 @@ use std::time::Instant;
 use hotset_core::{Error, Result};
 
 use crate::batch::Segments;
-use crate::inherited::Place;
+use crate::inherited::InheritedEntry;
 use crate::proto::{Released, Request};
 use crate::socket::{Connection, SLICE, Tick};
 
 /// A connection and what was learned over it.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Link {
     // Before the connection, so that it is dropped first.
-    place: Place,
+    inherited: InheritedEntry,
     pub(crate) connection: Connection,
     pub(crate) segments: Segments,
 }
 
-impl Line {
+impl Link {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { place: Place::new(connection.as_fd()), connection, segments: Segments::new() }
+        Self { inherited: InheritedEntry::new(connection.as_fd()), connection, segments: Segments::new() }
     }
 
     /// Lets go of it in a forked child: the maps end, the descriptor is not touched.
     fn disown(self) {
-        mem::forget(self.place);
+        mem::forget(self.inherited);
         mem::forget(self.connection);
     }
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct CallState {
     /// `None` during a call, and once closed.
-    line: Option<Line>,
+    link: Option<Link>,
     closed: bool,
-    /// Who has the line.
+    /// The thread that has the link.
     caller: Option<ThreadId>,
     leases: usize,
     /// Leases that ended and that the server was not told of.
@@ -61,17 +61,17 @@ pub(crate) struct Shared {
     path: PathBuf,
     process: u32,
     // Never dropped by itself: in a child its contents may be half written.
-    gate: Mutex<ManuallyDrop<Gate>>,
+    state: Mutex<ManuallyDrop<CallState>>,
     came_back: Condvar,
 }
 
 impl Shared {
     pub(crate) fn new(path: &Path, connection: Connection) -> Arc<Self> {
-        let gate = Gate { line: Some(Line::new(connection)), ..Gate::default() };
+        let state = CallState { link: Some(Link::new(connection)), ..CallState::default() };
         Arc::new(Self {
             path: path.to_owned(),
             process: process::id(),
-            gate: Mutex::new(ManuallyDrop::new(gate)),
+            state: Mutex::new(ManuallyDrop::new(state)),
             came_back: Condvar::new(),
         })
     }
@@ -88,10 +88,10 @@ impl Shared {
     /// Ends calls, now or when the one under way notices; the socket stays until the last lease ends.
     pub(crate) fn close(&self) {
         if self.check_process().is_ok() {
-            let mut gate = self.lock();
-            gate.closed = true;
-            gate.settle();
-            drop(gate);
+            let mut state = self.lock();
+            state.closed = true;
+            state.settle();
+            drop(state);
             self.came_back.notify_all();
         }
     }
@@ -113,18 +113,18 @@ impl Shared {
         if self.lock().closed { Err(self.was_closed()) } else { Ok(()) }
     }
 
-    /// Waits for the line and works with it. `work` gets a tick that also ends in a child and after a close.
+    /// Waits for the link and works with it. `work` gets a tick that also ends in a child and after a close.
     pub(crate) fn call<T>(
         &self,
         deadline: Option<Instant>,
         tick: Tick<'_>,
-        work: impl FnOnce(&mut Line, Tick<'_>) -> std::result::Result<T, Fault>,
+        work: impl FnOnce(&mut Link, Tick<'_>) -> std::result::Result<T, Fault>,
     ) -> Result<T> {
-        let line = self.take_line(deadline, tick)?;
+        let link = self.take_line(deadline, tick)?;
         // Broken until `work` says otherwise, so that a panic in it leaves no half-read answer behind.
-        let mut turn = Turn { shared: self, line: None, broken: true };
-        let line = turn.line.insert(line);
-        let outcome = work(line, &mut || {
+        let mut turn = Turn { shared: self, link: None, broken: true };
+        let link = turn.link.insert(link);
+        let outcome = work(link, &mut || {
             tick()?;
             self.check_open()
         });
@@ -132,23 +132,23 @@ impl Shared {
         outcome.map_err(|fault| fault.error)
     }
 
-    fn take_line(&self, deadline: Option<Instant>, tick: Tick<'_>) -> Result<Line> {
+    fn take_line(&self, deadline: Option<Instant>, tick: Tick<'_>) -> Result<Link> {
         self.check_process()?;
         let thread = thread::current().id();
         loop {
-            let mut gate = self.lock();
-            if gate.closed {
+            let mut state = self.lock();
+            if state.closed {
                 return Err(self.was_closed());
             }
-            if gate.caller == Some(thread) {
+            if state.caller == Some(thread) {
                 return Err(Error::invalid("a call on this connection is already running in this thread"));
             }
-            if let Some(mut line) = gate.line.take() {
-                gate.caller = Some(thread);
-                if !gate.released.is_empty() {
-                    line.connection.queue(&gate.take_released())?;
+            if let Some(mut link) = state.link.take() {
+                state.caller = Some(thread);
+                if !state.released.is_empty() {
+                    link.connection.queue(&state.take_released())?;
                 }
-                return Ok(line);
+                return Ok(link);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -158,7 +158,7 @@ impl Shared {
                 )));
             }
             let slice = left.unwrap_or(SLICE).min(SLICE);
-            drop(self.came_back.wait_timeout(gate, slice).unwrap_or_else(PoisonError::into_inner));
+            drop(self.came_back.wait_timeout(state, slice).unwrap_or_else(PoisonError::into_inner));
             tick()?;
             self.check_process()?;
         }
@@ -172,10 +172,10 @@ impl Shared {
     /// Ends a lease, and tells the server now if that needs no waiting.
     pub(crate) fn release(&self, lease: u64) {
         if self.check_process().is_ok() {
-            let mut gate = self.lock();
-            gate.leases = gate.leases.saturating_sub(1);
-            gate.released.push(lease);
-            gate.settle();
+            let mut state = self.lock();
+            state.leases = state.leases.saturating_sub(1);
+            state.released.push(lease);
+            state.settle();
         }
     }
 
@@ -183,41 +183,41 @@ impl Shared {
         Error::unavailable(format!("the connection to the server at `{}` is closed", self.path.display()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ManuallyDrop<Gate>> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ManuallyDrop<CallState>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let mut gate = match self.gate.try_lock() {
-            Ok(gate) => gate,
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Only in a child: a thread of the parent was just inside.
             Err(TryLockError::WouldBlock) => return,
         };
-        let mut gate = ManuallyDrop::into_inner(mem::take(&mut *gate));
+        let mut state = ManuallyDrop::into_inner(mem::take(&mut *state));
         if self.process != process::id()
-            && let Some(line) = gate.line.take()
+            && let Some(link) = state.link.take()
         {
-            line.disown();
+            link.disown();
         }
     }
 }
 
-impl Gate {
-    /// Does what was waiting for the line, if it is here.
+impl CallState {
+    /// Does what was waiting for the link, if it is here.
     fn settle(&mut self) {
-        let Some(line) = &mut self.line else { return };
+        let Some(link) = &mut self.link else { return };
         if self.closed {
-            line.segments.clear();
+            link.segments.clear();
             if self.leases == 0 {
-                self.line = None;
+                self.link = None;
             }
         } else if !self.released.is_empty() {
             let message = Request::from(Released { leases: self.released.clone() });
             // An error here is found by the next call too, which can report it.
-            if !matches!(line.connection.try_send(&message), Ok(false)) {
+            if !matches!(link.connection.try_send(&message), Ok(false)) {
                 self.released.clear();
             }
         }
@@ -248,27 +248,27 @@ impl Fault {
     }
 }
 
-/// Puts the line back, however the call ends.
+/// Puts the link back, however the call ends.
 struct Turn<'a> {
     shared: &'a Shared,
-    line: Option<Line>,
+    link: Option<Link>,
     broken: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let Some(line) = self.line.take() else { return };
+        let Some(link) = self.link.take() else { return };
         // A callback of the call may have forked.
         if self.shared.check_process().is_err() {
-            return line.disown();
+            return link.disown();
         }
-        let mut gate = self.shared.lock();
-        gate.caller = None;
-        gate.closed |= self.broken;
-        gate.line = Some(line);
-        gate.settle();
-        let closed = gate.closed;
-        drop(gate);
+        let mut state = self.shared.lock();
+        state.caller = None;
+        state.closed |= self.broken;
+        state.link = Some(link);
+        state.settle();
+        let closed = state.closed;
+        drop(state);
         if closed {
             self.shared.came_back.notify_all();
         } else {
