@@ -237,8 +237,10 @@ impl Engine {
             }
             let (back, _) = sync::wait(&signal, state, wait.tick());
             state = back;
-            if state.give_up_packages() {
-                fetching::wake(&self.shared, &mut state);
+            match state.give_up_packages() {
+                Ok(true) => fetching::wake(&self.shared, &mut state),
+                Ok(false) => {}
+                Err(error) => break Err(error),
             }
         };
         state.rooms.sessions_mut().end_wait(waiter);
@@ -358,16 +360,16 @@ impl State {
     }
 
     /// Reads the samples of packages alone that readers have waited for longer than `patience`. True if there were any.
-    fn give_up_packages(&mut self) -> bool {
+    fn give_up_packages(&mut self) -> Result<bool> {
         let overdue = self.rooms.fetching_mut().take_overdue(self.config.patience);
         for (payer, package, objects) in &overdue {
             if let Some(job) = self.jobs.get_mut(payer.job) {
                 tracing::warn!(job = job.request.job, package, "a package is overdue");
                 job.run.tally_mut().overdue(payer.epoch.unwrap_or_default());
             }
-            objects.iter().for_each(|&object| self.rooms.read_alone(object, Cause::Recovery));
+            objects.iter().try_for_each(|&object| self.rooms.read_alone(object, Cause::Recovery))?;
         }
-        !overdue.is_empty()
+        Ok(!overdue.is_empty())
     }
 
     /// What to say of a batch that did not arrive in time.

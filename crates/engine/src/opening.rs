@@ -183,7 +183,9 @@ impl State {
                 tracing::error!(%error, "a job that ends holds on to memory");
             }
         }
-        self.rooms.withdraw(serial);
+        if let Err(error) = self.rooms.withdraw(serial) {
+            tracing::error!(%error, "what a job that ends was to read is lost to others");
+        }
         let mut residents = Vec::new();
         job.run.cache().policy().residents(&mut |id| residents.push(id));
         for id in residents {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hotset_core::Result;
-use hotset_core::run::{Inputs, sight};
+use hotset_core::run::{Inputs, cache_view};
 use hotset_core::schedule::Schedule;
 
 use crate::engine::{Shared, read_ahead};
@@ -37,7 +37,7 @@ pub(crate) fn make(
     let mut state = shared.lock();
     let concurrency = state.config.concurrency;
     let job = state.jobs.still(serial)?;
-    let sight = sight(job.run.cache().policy(), samples, planner.looks_at_residents());
+    let view = cache_view(job.run.cache().policy(), samples, planner.looks_at_residents());
     let rates = epoch.checked_sub(1).and_then(|before| job.pacing.rates(before, concurrency));
     drop(state);
 
@@ -47,7 +47,7 @@ pub(crate) fn make(
         accuracy: told.accuracy(),
         rates,
     };
-    let made = planner.plan(epoch, world, &inputs, &sight);
+    let made = planner.plan(epoch, world, &inputs, &view);
     let packing = made.packing.clone();
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let (figures, remarks) = (planner.strategy().notes(), planner.strategy().remarks());
@@ -60,7 +60,9 @@ pub(crate) fn make(
     job.notices.planned(figures, remarks);
     job.ranks.note_cut(&schedule);
     job.run.planned(schedule, &packing);
-    job.discard_dead_packages(planner.packages(), |package| planner.making().contains_key(&package));
+    job.discard_dead_packages(planner.packages(), |package| {
+        planner.pending_packages().contains_key(&package)
+    });
     drop(planner);
     packing::begin(shared, &mut state, serial, packages);
     shared.planned.notify_all();

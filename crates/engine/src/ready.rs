@@ -197,9 +197,9 @@ impl Ready {
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.put_into(&mut job, planner, catalog, &found)?;
         }
-        let making = planner.as_ref().map(|planner| planner.making().iter());
-        let unfinished = making.into_iter().flatten().filter(|(_, making)| !making.written);
-        let packages = unfinished.map(|(&number, making)| (number, making.draft.ids.clone())).collect();
+        let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());
+        let unfinished = pending.into_iter().flatten().filter(|(_, pending)| !pending.written);
+        let packages = unfinished.map(|(&number, pending)| (number, pending.draft.ids.clone())).collect();
         let unfinished = run::Packing { packages, ..run::Packing::default() };
         let unfinished = NewPackages::new(None, unfinished, catalog.len());
         job.planner = planner.map(|planner| {

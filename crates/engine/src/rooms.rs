@@ -153,18 +153,20 @@ impl Rooms {
 
     /// Reads a sample alone that its package or its neighbours did not bring. One that no slot and no reader waits for is
     /// let go of, and read when it is due.
-    pub(crate) fn read_alone(&mut self, object: u32, cause: Cause) {
+    pub(crate) fn read_alone(&mut self, object: u32, cause: Cause) -> Result<()> {
         if self.residency.read_again(object) {
-            self.fetching.enqueue_alone(object, cause);
+            self.fetching.enqueue_alone(object, cause)?;
         }
         self.sweep();
+        Ok(())
     }
 
     /// Forgets the requests of a job that has ended. What others wait for is read alone.
-    pub(crate) fn withdraw(&mut self, job: u64) {
-        for object in self.fetching.withdraw(job) {
-            self.read_alone(object, Cause::Recovery);
-        }
+    pub(crate) fn withdraw(&mut self, job: u64) -> Result<()> {
+        self.fetching
+            .withdraw(job)
+            .into_iter()
+            .try_for_each(|object| self.read_alone(object, Cause::Recovery))
     }
 
     /// Forgets a dataset that has no bytes in memory.

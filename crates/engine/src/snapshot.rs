@@ -219,9 +219,7 @@ impl Snapshot {
         if !same_packages {
             // Their numbers mean others in another place, and runs of another length are others.
             self.schedules.iter_mut().for_each(|saved| saved.packages.clear());
-            self.planner.packing.clear();
-            self.planner.moved.clear();
-            (self.planner.packed, self.planner.living) = (None, None);
+            self.planner.packing = SavedPacking::default();
         }
         self.request = request.clone();
         Ok(())
@@ -240,7 +238,8 @@ impl Snapshot {
         self.check(&job.request, samples)?;
         let foreign = |error: Error| Error::changed(error.message);
         planner.restore(&self.planner, found).map_err(foreign)?;
-        let making = self.planner.packing.iter().map(|(&number, making)| (number, &making.draft.ids[..]));
+        let making =
+            self.planner.packing.pending.iter().map(|(&number, pending)| (number, &pending.draft.ids[..]));
         let mut known: BTreeMap<u32, &[Id]> = making.collect();
         known.extend(found.iter().map(|(number, ids)| (*number, &ids[..])));
         let mut schedules = self.schedules(samples, &planner.table().snapshot())?;

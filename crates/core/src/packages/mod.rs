@@ -19,7 +19,7 @@ mod runs;
 
 pub use mixing::{BATCH, Mixing};
 pub(crate) use packer::fit;
-pub use packer::{Chosen, Draft, LARGE, Packer, Scene};
+pub use packer::{Chosen, Draft, LARGE, Packer, PackingInputs};
 pub use runs::runs;
 
 use std::sync::Arc;

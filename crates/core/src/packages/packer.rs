@@ -70,7 +70,7 @@ pub struct Packer {
 }
 
 /// What the packer looks at.
-pub struct Scene<'a> {
+pub struct PackingInputs<'a> {
     /// The epoch that is packed in.
     pub epoch: u64,
     /// The packages that are complete.
@@ -89,7 +89,7 @@ pub struct Scene<'a> {
     pub region: u64,
 }
 
-impl Scene<'_> {
+impl PackingInputs<'_> {
     fn is_resident(&self, id: Id) -> bool {
         self.residents.is_some_and(|residents| residents.contains(id))
     }
@@ -143,18 +143,19 @@ impl Packer {
     }
 
     /// What is packed while a plan is carried out.
-    pub fn choose(&self, scene: &Scene<'_>) -> Chosen {
-        let Scene { packages, sizes, plan, .. } = *scene;
+    pub fn choose(&self, inputs: &PackingInputs<'_>) -> Chosen {
+        let PackingInputs { packages, sizes, plan, .. } = *inputs;
         let samples = packages.samples() as Id;
-        let edge = scene.edge();
-        let mut ids = self.loose(scene, edge);
-        let (mut moved, begins) = (Vec::new(), packages.living().next().is_none() && scene.busy.count() == 0);
+        let edge = inputs.edge();
+        let mut ids = self.loose(inputs, edge);
+        let (mut moved, begins) =
+            (Vec::new(), packages.living().next().is_none() && inputs.busy.count() == 0);
         if !begins {
-            let (worn, worn_bytes) = scene.worn();
+            let (worn, worn_bytes) = inputs.worn();
             let (mut whole, mut low) = (0u64, 0u64);
             for id in 0..samples {
                 whole = whole.saturating_add(sizes.size(id));
-                low += if scene.keys.is_high(id) { 0 } else { sizes.size(id) };
+                low += if inputs.keys.is_high(id) { 0 } else { sizes.size(id) };
             }
             let unlimited = worn_bytes > low / TURNING;
             let mut left = if unlimited { u64::MAX } else { (whole / SHARE).max(self.bytes) };
@@ -162,7 +163,7 @@ impl Packer {
             ids.truncate(fitting);
             for package in worn {
                 let fitting: Vec<Id> =
-                    packages.members(package).iter().copied().filter(|&id| scene.fits(id, edge)).collect();
+                    packages.members(package).iter().copied().filter(|&id| inputs.fits(id, edge)).collect();
                 if !take(&mut left, fitting.iter().map(|&id| sizes.size(id)).sum()) {
                     break;
                 }
@@ -176,12 +177,12 @@ impl Packer {
             *first = slot.min(*first);
         }
         let slot = |id: Id| Some(slots[id as usize]).filter(|&slot| slot != u32::MAX);
-        ids.sort_by_key(|&id| (slots[id as usize], !scene.is_resident(id)));
+        ids.sort_by_key(|&id| (slots[id as usize], !inputs.is_resident(id)));
         let packing = cut(&ids, self.bytes, |id| sizes.size(id));
         if packing.is_empty() {
-            moved.retain(|&package| !packages.members(package).iter().any(|&id| scene.fits(id, edge)));
+            moved.retain(|&package| !packages.members(package).iter().any(|&id| inputs.fits(id, edge)));
         }
-        let unread = |id: &Id| slot(*id).is_none() && !scene.is_resident(*id);
+        let unread = |id: &Id| slot(*id).is_none() && !inputs.is_resident(*id);
         let (whole, single) = read(packages, packing.iter().flatten().copied().filter(unread));
         let before = report_cut(plan.rank_len()) * plan.world() as usize;
         let count = packing.len().max(1);
@@ -194,22 +195,22 @@ impl Packer {
     }
 
     /// The samples that fit and lie in no package, those that were selected and not served first.
-    fn loose(&self, scene: &Scene<'_>, edge: u32) -> Vec<Id> {
-        let samples = scene.packages.samples() as Id;
-        let mut rng = Rng::new(self.seed, scene.epoch, "packer");
-        let loose = |id: &Id| scene.packages.of(*id).is_none() && scene.fits(*id, edge);
-        let unserved = scene.plan.unserved().iter().copied();
+    fn loose(&self, inputs: &PackingInputs<'_>, edge: u32) -> Vec<Id> {
+        let samples = inputs.packages.samples() as Id;
+        let mut rng = Rng::new(self.seed, inputs.epoch, "packer");
+        let loose = |id: &Id| inputs.packages.of(*id).is_none() && inputs.fits(*id, edge);
+        let unserved = inputs.plan.unserved().iter().copied();
         let mut first: Vec<Id> = unserved.filter(|id| *id < samples && loose(id)).collect();
         rng.shuffle(&mut first);
         let mut ids = first.clone();
         first.sort_unstable();
         // Once there are packages, those that would have to be read wait until they are selected.
-        let mut passes = Bits::new(scene.packages.samples());
-        scene.plan.ids().iter().for_each(|&id| {
+        let mut passes = Bits::new(inputs.packages.samples());
+        inputs.plan.ids().iter().for_each(|&id| {
             passes.insert(id);
         });
-        let begins = scene.packages.living().next().is_none();
-        let cheap = |id: Id| begins || passes.contains(id) || scene.is_resident(id);
+        let begins = inputs.packages.living().next().is_none();
+        let cheap = |id: Id| begins || passes.contains(id) || inputs.is_resident(id);
         let mut others: Vec<Id> =
             (0..samples).filter(|&id| loose(&id) && cheap(id) && first.binary_search(&id).is_err()).collect();
         rng.shuffle(&mut others);

@@ -35,7 +35,7 @@ fn packer() -> Packer {
 }
 
 fn choose(packages: &Packages, keys: &Keys, plan: &Plan, busy: &Bits) -> Chosen {
-    packer().choose(&Scene {
+    packer().choose(&PackingInputs {
         epoch: 1,
         packages,
         keys,
@@ -95,7 +95,7 @@ fn worn_packages_are_moved_whole_the_worst_first_and_read_in_one_request() {
     assert_eq!(choose(&packages, &high, &plan(&[], &[]), &Bits::default()).moved, [] as [u32; 0]);
     let residents = Residents::from_ids(SAMPLES, &[&worst[..60], &worse[..40]].concat());
     let (plan, busy) = (plan(&worst[60..70], &[]), Bits::default());
-    let scene = Scene {
+    let inputs = PackingInputs {
         epoch: 2,
         packages: &packages,
         keys: &high,
@@ -105,7 +105,7 @@ fn worn_packages_are_moved_whole_the_worst_first_and_read_in_one_request() {
         busy: &busy,
         region: u64::MAX,
     };
-    let chosen = packer().choose(&scene);
+    let chosen = packer().choose(&inputs);
     assert_eq!(chosen.moved, [0, 1]);
     assert_eq!(ids(&chosen).len(), 40 + 60, "the hard ones leave it and are not packed");
     // Ten pass, and the other thirty are a handful.
@@ -125,7 +125,7 @@ fn while_worn_packages_hold_more_than_an_eighth_there_is_no_limit() {
         let residents = Residents::from_ids(SAMPLES, &hard);
         let (keys, plan, busy) = (rising_but(&hard), plan(&[], &[]), Bits::default());
         let (packages, residents) = (&packages, Some(&residents));
-        let scene = Scene {
+        let inputs = PackingInputs {
             epoch: 2,
             packages,
             keys: &keys,
@@ -135,7 +135,7 @@ fn while_worn_packages_hold_more_than_an_eighth_there_is_no_limit() {
             busy: &busy,
             region: u64::MAX,
         };
-        packer().choose(&scene).moved.len()
+        packer().choose(&inputs).moved.len()
     };
     assert_eq!((share(4), share(8)), (2, 8));
 }
@@ -147,7 +147,7 @@ fn hard_samples_that_the_h_region_has_no_room_for_are_packed() {
     let served: Vec<Id> = (3_200..4_000).collect();
     let (keys, plan, busy) = (rising(), plan(&served, &[]), Bits::default());
     let (packages, region) = (&packages, 50_000);
-    let scene = Scene {
+    let inputs = PackingInputs {
         epoch: 2,
         packages,
         keys: &keys,
@@ -157,7 +157,7 @@ fn hard_samples_that_the_h_region_has_no_room_for_are_packed() {
         busy: &busy,
         region,
     };
-    let chosen = packer().choose(&scene);
+    let chosen = packer().choose(&inputs);
     let all = ids(&chosen);
     assert_eq!(all.len(), SAMPLES / 20, "as many as an epoch's limit allows");
     assert!(all.iter().all(|id| (3_200..3_500).contains(id)), "{all:?}");
@@ -169,7 +169,7 @@ fn what_the_plan_serves_is_packed_in_its_order_then_residents_then_the_others() 
     let order = [900, 17, 2_500, 3];
     let residents = Residents::from_ids(SAMPLES, &[5, 6]);
     let (packages, keys, plan, busy) = (Packages::new(SAMPLES), rising(), plan(&order, &[]), Bits::default());
-    let scene = Scene {
+    let inputs = PackingInputs {
         epoch: 1,
         packages: &packages,
         keys: &keys,
@@ -179,7 +179,7 @@ fn what_the_plan_serves_is_packed_in_its_order_then_residents_then_the_others() 
         busy: &busy,
         region: u64::MAX,
     };
-    let chosen = packer().choose(&scene);
+    let chosen = packer().choose(&inputs);
     let all = ids(&chosen);
     assert_eq!((all[..4] == order, all.len()), (true, 3_200));
     assert_eq!(all[4..6].iter().collect::<std::collections::BTreeSet<_>>(), [5, 6].iter().collect());
@@ -206,7 +206,15 @@ fn large_samples_and_small_caches_have_no_packages() {
     let packer = Packer::new(LARGE, LARGE * 8, 0).unwrap();
     let (packages, plan, busy) = (Packages::new(10), plan(&[], &[]), Bits::default());
     let (packages, keys, plan, busy) = (&packages, &keys, &plan, &busy);
-    let scene =
-        Scene { epoch: 1, packages, keys, sizes: &sizes, plan, residents: None, busy, region: u64::MAX };
-    assert_eq!(packer.choose(&scene), Chosen::default());
+    let inputs = PackingInputs {
+        epoch: 1,
+        packages,
+        keys,
+        sizes: &sizes,
+        plan,
+        residents: None,
+        busy,
+        region: u64::MAX,
+    };
+    assert_eq!(packer.choose(&inputs), Chosen::default());
 }

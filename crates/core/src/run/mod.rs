@@ -16,6 +16,7 @@
 
 mod decide;
 mod job_run;
+mod package_planner;
 mod planner;
 
 use std::collections::VecDeque;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 
 pub use self::decide::Schedules;
 pub use self::job_run::{Change, JobRun, TOGETHER};
-pub use self::planner::{Last, Made, Making, Packing, Planner, Saved, Sight, reports, valid_scores};
+pub use self::package_planner::{Packing, PendingPackage, SavedPacking};
+pub use self::planner::{CacheView, LastPlan, PlannedEpoch, Planner, Saved, reports, valid_scores};
 pub use crate::schedule::Outcome;
 
 use crate::counters::Counters;
@@ -101,8 +103,8 @@ impl Config {
 }
 
 /// What a planner may know of `policy`.
-pub fn sight(policy: &dyn Policy, samples: usize, looks_at_residents: bool) -> Sight {
-    Sight { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low: policy.low() }
+pub fn cache_view(policy: &dyn Policy, samples: usize, looks_at_residents: bool) -> CacheView {
+    CacheView { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low: policy.low() }
 }
 
 /// A planner and the run that its plans drive, as the simulator has them.
@@ -190,8 +192,8 @@ impl Run {
     pub fn begin(&mut self, epoch: u64, inputs: &Inputs<'_>) -> Arc<Plan> {
         self.reevaluate(epoch);
         let samples = self.config.sizes.len();
-        let sight = sight(self.policy(), samples, self.planner.looks_at_residents());
-        let made = self.planner.plan(epoch, self.config.world, inputs, &sight);
+        let view = cache_view(self.policy(), samples, self.planner.looks_at_residents());
+        let made = self.planner.plan(epoch, self.config.world, inputs, &view);
         made.packing.packages.iter().for_each(|(number, _)| self.planner.written(*number));
         self.run.remove(self.epoch);
         self.decided.clear();
@@ -279,7 +281,7 @@ pub fn residents_first(policy: &dyn Policy, ids: &[Id]) -> Vec<Id> {
 }
 
 #[cfg(test)]
-mod rolling_tests;
+mod draw_stream_tests;
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;

@@ -14,6 +14,7 @@
 mod batchloss;
 mod carousel;
 mod cis;
+mod draw_stream;
 mod facts;
 mod hybrid;
 mod iis;
@@ -22,7 +23,6 @@ mod pads;
 mod plan;
 mod quiver;
 mod realtime;
-mod rolling;
 mod selection;
 mod substitute;
 mod uniform;
@@ -30,9 +30,9 @@ mod uniform;
 #[cfg(test)]
 mod conformance;
 
+pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
 pub use plan::{Drawn, Event, Plan};
-pub use rolling::{Rolling, under_way};
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub fn find(name: &str) -> Result<&'static Entry> {
 }
 
 /// Settings that every strategy takes beside its own. They are the planner's: strategies do not look at them.
-pub const COMMON: &[Parameter] = &[rolling::EPOCH_LENGTH];
+pub const COMMON: &[Parameter] = &[draw_stream::EPOCH_LENGTH];
 
 /// A setting of every strategy.
 const FULL_LAST: Parameter = Parameter {

@@ -38,8 +38,7 @@ impl State {
         match fetch.origin {
             Source::Samples(..) => self.complete_samples(&fetch, requests, took, outcome),
             Source::Run { samples, .. } | Source::Package { samples, .. } => {
-                self.complete_package(&fetch, samples, requests, took, outcome);
-                Ok(())
+                self.complete_package(&fetch, samples, requests, took, outcome)
             }
         }
     }
@@ -83,7 +82,7 @@ impl State {
                         Cause::Planned => Cause::Extra,
                         cause => cause,
                     };
-                    self.rooms.read_alone(object, cause);
+                    self.rooms.read_alone(object, cause)?;
                 }
             }
         }
@@ -120,7 +119,7 @@ impl State {
         requests: u64,
         took: Duration,
         outcome: Result<Brought, ReadError>,
-    ) {
+    ) -> hotset_core::Result<()> {
         let (brought, damage) = match outcome {
             Ok(brought) => (brought.parts, brought.damage),
             Err(error) => (vec![false; fetch.parts.len()], fetch.damage(&error)),
@@ -137,9 +136,10 @@ impl State {
             if brought {
                 self.rooms.arrive(object, None);
             } else {
-                self.rooms.read_alone(object, Cause::Recovery);
+                self.rooms.read_alone(object, Cause::Recovery)?;
             }
         }
+        Ok(())
     }
 
     /// What packing asked for has come; what a package did not bring is read alone.

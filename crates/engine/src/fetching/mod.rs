@@ -213,11 +213,13 @@ impl Fetching {
     }
 
     /// Queues the read of an object by itself, that a request for several did not bring.
-    pub(crate) fn enqueue_alone(&mut self, object: u32, cause: Cause) {
-        let Some(pending) = self.pending.get_mut(&object) else { return };
+    pub(crate) fn enqueue_alone(&mut self, object: u32, cause: Cause) -> Result<()> {
+        let lost = || Error::internal(format!("object {object} is to be read alone and is not expected"));
+        let pending = self.pending.get_mut(&object).ok_or_else(lost)?;
         (pending.payer.cause, pending.alone) = (cause, true);
         let urgent = !pending.waiters.is_empty();
         self.enqueue(vec![object], urgent);
+        Ok(())
     }
 
     /// Queues what packing reads.

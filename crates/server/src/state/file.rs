@@ -12,7 +12,7 @@ use std::path::Path;
 use hotset_core::bits::Bits;
 use hotset_core::counters::Counters;
 use hotset_core::packages::Draft;
-use hotset_core::run::{Making, Saved};
+use hotset_core::run::{PendingPackage, Saved, SavedPacking};
 use hotset_core::{Error, Result, tally};
 use hotset_engine::{Cut, ScheduleSnapshot, Snapshot};
 use hotset_store::regular;
@@ -97,6 +97,7 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
         told: saved.told,
     };
     let planner = &snapshot.planner;
+    let packing = &planner.packing;
     Ok(JobState {
         job: of.job.to_owned(),
         run: of.run.to_owned(),
@@ -114,21 +115,21 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
             .collect(),
         schedules: snapshot.schedules.iter().map(schedule).collect(),
         ranks: snapshot.begun.iter().map(|(&rank, &epoch)| RankState { rank, epoch }).collect(),
-        packing: planner
-            .packing
+        packing: packing
+            .pending
             .iter()
-            .map(|(&number, making)| PackingState {
+            .map(|(&number, pending)| PackingState {
                 number,
-                ids: making.draft.ids.clone(),
-                epoch: making.epoch,
-                early: making.draft.early,
-                complete: making.complete,
+                ids: pending.draft.ids.clone(),
+                epoch: pending.epoch,
+                early: pending.draft.early,
+                complete: pending.complete,
             })
             .collect(),
         rest: planner.rest.clone(),
-        moved: planner.moved.iter().copied().collect(),
-        packed: planner.packed,
-        living: planner
+        moved: packing.moved.iter().copied().collect(),
+        packed: packing.packed,
+        living: packing
             .living
             .as_ref()
             .map(|living| PackagesState { numbers: living.iter().copied().collect() }),
@@ -172,18 +173,20 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
             strategy: state.strategy_state,
             last: state.last.map(|last| (last.epoch, last.world, last.left_out)),
             closed: state.closed,
-            packing: state
-                .packing
-                .into_iter()
-                .map(|packing| {
-                    let draft = Draft { ids: packing.ids, early: packing.early };
-                    let (epoch, complete) = (packing.epoch, packing.complete);
-                    (packing.number, Making { epoch, draft, complete, written: false })
-                })
-                .collect(),
-            moved: state.moved.into_iter().collect(),
-            packed: state.packed,
-            living: state.living.map(|living| living.numbers.into_iter().collect()),
+            packing: SavedPacking {
+                pending: state
+                    .packing
+                    .into_iter()
+                    .map(|packing| {
+                        let draft = Draft { ids: packing.ids, early: packing.early };
+                        let (epoch, complete) = (packing.epoch, packing.complete);
+                        (packing.number, PendingPackage { epoch, draft, complete, written: false })
+                    })
+                    .collect(),
+                moved: state.moved.into_iter().collect(),
+                packed: state.packed,
+                living: state.living.map(|living| living.numbers.into_iter().collect()),
+            },
             rest: state.rest,
         },
         cuts: state

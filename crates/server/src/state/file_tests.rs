@@ -10,7 +10,7 @@ use super::*;
 
 pub(crate) fn snapshot() -> Snapshot {
     let draft = Draft { ids: vec![3, 0], early: true };
-    let making = Making { epoch: 2, draft, complete: true, written: false };
+    let pending = PendingPackage { epoch: 2, draft, complete: true, written: false };
     Snapshot {
         request: JobRequest {
             job: "run/train".into(),
@@ -28,10 +28,12 @@ pub(crate) fn snapshot() -> Snapshot {
             strategy: vec![4],
             last: Some((3, 2, vec![1])),
             closed: Some(1),
-            packing: BTreeMap::from([(7, making)]),
-            moved: [2].into(),
-            packed: Some(3),
-            living: Some([2, 6].into()),
+            packing: SavedPacking {
+                pending: BTreeMap::from([(7, pending)]),
+                moved: [2].into(),
+                packed: Some(3),
+                living: Some([2, 6].into()),
+            },
             rest: vec![8, 9],
         },
         schedules: vec![ScheduleSnapshot {

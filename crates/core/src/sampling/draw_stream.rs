@@ -28,14 +28,14 @@ pub(super) const EPOCH_LENGTH: Parameter = Parameter {
 
 /// One endless stream of draws, cut into epochs of one length.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rolling {
+pub struct DrawStream {
     /// Slots of a rank; none for its share of the samples.
     length: Option<u64>,
     /// What is left of the last draw.
     rest: Drawn,
 }
 
-impl Rolling {
+impl DrawStream {
     /// What `values` ask for.
     pub fn of(values: &Values) -> Option<Self> {
         let text = values.text(EPOCH_LENGTH.name);
@@ -167,21 +167,21 @@ fn not_served(mut ids: Vec<Id>, served: &[Id]) -> Vec<Id> {
 mod tests {
     use super::*;
 
-    fn rolling(text: &str) -> Rolling {
+    fn stream(text: &str) -> DrawStream {
         let entry = crate::sampling::find("uniform").unwrap();
-        Rolling::of(&entry.values([("epoch_length", text)]).unwrap()).unwrap()
+        DrawStream::of(&entry.values([("epoch_length", text)]).unwrap()).unwrap()
     }
 
     #[test]
     fn an_epoch_takes_the_next_slots_of_the_stream_whatever_draws_come_to() {
-        let mut rolling = rolling("5");
+        let mut stream = stream("5");
         // Draws of 3, 4, 5, ... ids, numbered through.
         let (mut next, mut length) = (0, 3);
         let mut draws = Vec::new();
         let mut seen = Vec::new();
         for _ in 0..6 {
             let mut made = 0;
-            let drawn = rolling.next(
+            let drawn = stream.next(
                 5,
                 |_| true,
                 |number, first| {
@@ -197,14 +197,14 @@ mod tests {
             seen.extend(drawn.ids);
         }
         assert_eq!(seen, (0..30).collect::<Vec<Id>>(), "nothing is lost and nothing comes twice");
-        assert_eq!(rolling.rest().ids, (30..next).collect::<Vec<Id>>());
+        assert_eq!(stream.rest().ids, (30..next).collect::<Vec<Id>>());
         // Five draws are 25 ids: the first draw begins an epoch, and then the sixth does.
         assert_eq!(draws, [true, false, false, false, false, true]);
     }
 
     #[test]
     fn weights_events_and_marks_stay_with_their_slots() {
-        let mut rolling = rolling("3");
+        let mut stream = stream("3");
         let with = Drawn {
             ids: vec![0, 1],
             weights: vec![2.0, 3.0],
@@ -214,11 +214,11 @@ mod tests {
             ..Drawn::default()
         };
         let mut draws = vec![with.clone(), Drawn::from(vec![5]), with.clone(), with].into_iter().rev();
-        let first = rolling.next(3, |_| true, |_, _| draws.next().unwrap());
+        let first = stream.next(3, |_| true, |_, _| draws.next().unwrap());
         assert_eq!((first.ids, first.weights), (vec![0, 1, 0], vec![2.0, 3.0, 2.0]));
         assert_eq!(first.events, [(0, Event::Load(7)), (1, Event::Leave(4)), (2, Event::Load(7))]);
-        assert_eq!(rolling.rest().events, [(0, Event::Leave(4))]);
-        let second = rolling.next(3, |_| true, |_, _| draws.next().unwrap());
+        assert_eq!(stream.rest().events, [(0, Event::Leave(4))]);
+        let second = stream.next(3, |_| true, |_, _| draws.next().unwrap());
         assert_eq!((second.ids, second.weights), (vec![1, 5, 0], vec![3.0, 1.0, 2.0]));
         assert_eq!(second.substituted, [false, false, true]);
         assert_eq!(second.events, [(0, Event::Leave(4)), (2, Event::Load(7))]);
@@ -226,21 +226,21 @@ mod tests {
 
     #[test]
     fn packages_that_are_gone_are_not_read_for_what_is_left() {
-        let mut rolling = rolling("1");
+        let mut stream = stream("1");
         let events = vec![(1, Event::Load(1)), (2, Event::Load(2))];
-        rolling.next(
+        stream.next(
             1,
             |_| true,
             |_, _| Drawn { ids: vec![0, 1, 2], events: events.clone(), ..Drawn::default() },
         );
-        let next = rolling.next(2, |package| package == 2, |_, _| Drawn::default());
+        let next = stream.next(2, |package| package == 2, |_, _| Drawn::default());
         assert_eq!((next.ids, next.events), (vec![1, 2], vec![(1, Event::Load(2))]));
     }
 
     #[test]
     fn auto_is_a_ranks_share_of_the_samples() {
-        assert_eq!((rolling("auto").slots(10, 3), rolling("4").slots(10, 3)), (9, 12));
-        assert_eq!((rolling("auto").slots(2, 3), rolling("auto").slots(0, 1)), (3, 0));
+        assert_eq!((stream("auto").slots(10, 3), stream("4").slots(10, 3)), (9, 12));
+        assert_eq!((stream("auto").slots(2, 3), stream("auto").slots(0, 1)), (3, 0));
     }
 
     #[test]

@@ -40,9 +40,9 @@ fn step(planner: &mut Planner, epoch: u64, world: u32) -> Arc<Plan> {
         Reevaluation::All => (0..SAMPLES as Id).map(|id| (id, loss(id, epoch))).collect(),
     };
     let residents = Residents::default();
-    let sight = Sight { residents: planner.looks_at_residents().then_some(residents), low: (0, 0) };
+    let view = CacheView { residents: planner.looks_at_residents().then_some(residents), low: (0, 0) };
     let inputs = Inputs { reevaluated: Some(&reevaluated), ..Inputs::default() };
-    let plan = planner.plan(epoch, world, &inputs, &sight).plan;
+    let plan = planner.plan(epoch, world, &inputs, &view).plan;
     let losses: Vec<f32> = plan.ids().iter().map(|&id| loss(id, epoch)).collect();
     let reported = reports((epoch, usize::MAX, 0), plan.ids(), &losses, &losses);
     let mut done = 0;
@@ -132,7 +132,7 @@ fn so_few_that_none_is_selected_still_fill_an_epoch() {
     let sizes = Arc::new(Equal { samples: 1, size: 10 });
     let mut planner = Planner::new(Config { strategy_values: values, sizes, ..config(entry, "5") }, false);
     for epoch in 0..3 {
-        let plan = planner.plan(epoch, 1, &Inputs::default(), &Sight::default()).plan;
+        let plan = planner.plan(epoch, 1, &Inputs::default(), &CacheView::default()).plan;
         assert_eq!(plan.ids(), [0; 5]);
         planner.report(&reports((epoch, usize::MAX, 0), &[0], &[1.0], &[1.0]));
         planner.close(epoch);
