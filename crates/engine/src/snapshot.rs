@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::packages::Packages;
-use hotset_core::run::{Planner, Saved};
+use hotset_core::run::{Planner, Saved, SavedPacking};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::{Outcome, Schedule, Stage};
 use hotset_core::{Error, Id, Result, tally};

@@ -74,7 +74,7 @@ impl Manifest {
         Ok(Self { place, root: root.shown(), label: label.to_owned(), beside, object, opened })
     }
 
-    pub(crate) fn question(&self) -> ListingKey {
+    pub(crate) fn listing_key(&self) -> ListingKey {
         let details = vec![self.root.clone(), self.label.clone()];
         ListingKey { place: self.place.clone(), layout: Layout::Manifest.name(), details }
     }

@@ -170,8 +170,8 @@ impl Prepared {
                 let details = selection.extensions.clone();
                 ListingKey { place: place.clone(), layout: selection.layout.name(), details }
             }
-            Self::Shards(shards) => shards.key(),
-            Self::Manifest(manifest) => manifest.key(),
+            Self::Shards(shards) => shards.listing_key(),
+            Self::Manifest(manifest) => manifest.listing_key(),
         }
     }
 

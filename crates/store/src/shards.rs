@@ -62,7 +62,7 @@ impl Shards {
         Ok(Self { place, parts: parts.to_vec(), label: label.to_owned(), opened, objects })
     }
 
-    pub(crate) fn question(&self) -> ListingKey {
+    pub(crate) fn listing_key(&self) -> ListingKey {
         let details = self.parts.iter().chain([&self.label]).cloned().collect();
         ListingKey { place: self.place.clone(), layout: Layout::Shards.name(), details }
     }

@@ -18,8 +18,8 @@ from ..errors import ChangedError
 from .listed_source import ListedSource
 from .listing import Listing, Progress
 from .rank import Ranks
-from .rolling_plan import RollingPlan
 from .source import Catalog, Label, Plan, Scheme
+from .stream_plan import StreamPlan
 from .tally import Counts, Tally
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class DirectSource(ListedSource):
                 self.catalog.samples, self._scheme.settings.seed, number, rank, world, pad
             )
 
-        return planned(epoch) if length in (None, "auto") else RollingPlan(planned, epoch, int(length))
+        return planned(epoch) if length in (None, "auto") else StreamPlan(planned, epoch, int(length))
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Nothing is planned from scores here."""

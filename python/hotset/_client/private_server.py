@@ -1,8 +1,8 @@
 """A private server: started for one run on this host, and gone seconds after its last trainer.
 
 It is a process of a session of its own, so that Ctrl-C and a closing terminal do not reach it, and not
-a child of the trainer or loader worker that started it, so that it never becomes their zombie. It says `ready`
-or its error on a pipe.
+a child of the trainer or loader worker that started it, so that it never becomes their zombie. It says
+`ready` or its error on a pipe.
 
 It runs the very native module that this process has imported, by its path, in an interpreter that looks for
 nothing else: not in the current directory, which another user may write to, nor in `PYTHONPATH`. So whatever

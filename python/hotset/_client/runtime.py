@@ -1,8 +1,8 @@
 """The directory where sockets lie, and the lock that elects the process that starts a server there.
 
-The directory belongs to one user alone, so no other user can put a socket in our way. The lock is taken on the
-directory itself: the kernel drops it with its holder, so there is no lock file that could be left behind or
-be removed while it is held. A server binds its socket while its starter holds the lock, so under the
+The directory belongs to one user alone, so no other user can put a socket in our way. The lock is taken on
+the directory itself: the kernel drops it with its holder, so there is no lock file that could be left behind
+or be removed while it is held. A server binds its socket while its starter holds the lock, so under the
 lock a socket without a listener is stale for certain.
 """
 

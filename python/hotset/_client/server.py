@@ -3,8 +3,8 @@
 In order: the one that `HOTSET_SERVER` names, the user's running one (`server.sock` in the runtime directory),
 a private one of this run. The process that makes a dataset decides, and its `Link` travels to loader workers,
 so that all use the same. A process has one connection to a server, opened on first use; a forked child closes
-what it inherited. When the server is gone, a private one is started again by the process that notices first, under the
-directory's lock; any other is waited for.
+what it inherited. When the server is gone, a private one is started again by the process that notices first,
+under the directory's lock; any other is waited for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long epochs are, and how long they can be, told from settings before any of them is planned.
 
-With `epoch_length` every epoch has as many samples as it says (`crates/core/src/sampling/rolling.rs`).
+With `epoch_length` every epoch has as many samples as it says (`crates/core/src/sampling/draw_stream.rs`).
 Without it an epoch is as long as what its strategy draws, of which a strategy tells the most beforehand.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import _core
+from .._client.source import Planning
 from ..errors import InvalidError
 
 EpochLength = int | str | None
@@ -42,6 +43,35 @@ def check_same_length(saved: EpochLength, before: int, own: EpochLength, world: 
             f"`epoch_length={own!r}` in {world}: an epoch of all ranks together must be as long; make the "
             "sampler with the same, or start afresh"
         )
+
+
+class EpochLengths:
+    """How long a rank's epochs are, as far as that is known before they are planned."""
+
+    def __init__(self, source: Planning, sizes: Sequence[int], strategy: _core.Strategy, pad: bool) -> None:
+        self._source, self._sizes, self._strategy, self._pad = source, sizes, strategy, pad
+
+    def fixed(self, length: int | str) -> int:
+        """Of every epoch, where it is `length`."""
+        return own_length(length, self._sizes, self._source.ranks()[1])
+
+    def whole(self) -> int:
+        """Of an epoch of all samples."""
+        # Past the server every strategy is `uniform`.
+        pad = self._pad or (self._strategy.pads and not self._source.past_server)
+        return whole_length(self._sizes, self._source.ranks()[1], pad)
+
+    def total_steps(self, length: EpochLength, epochs: int, batch_size: int, drop_last: bool) -> int:
+        """The most batches of the first `epochs` epochs, each of `length` samples if there is one."""
+        if length is not None:
+            return epochs * steps(self.fixed(length), batch_size, drop_last)
+        _, world = self._source.ranks()
+        whole, samples = self.whole(), self._source.catalog.samples
+        # Past the server every epoch is whole.
+        strategy = None if self._source.past_server else self._strategy
+        # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
+        lengths = (min(whole, math.ceil(drawn / world)) for drawn in most_drawn(strategy, samples, epochs))
+        return sum(steps(length, batch_size, drop_last) for length in lengths)
 
 
 def own_length(length: int | str, sizes: Sequence[int], world: int) -> int:

@@ -12,7 +12,6 @@ losses leave without waiting for the GPU (`reports`).
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +28,9 @@ from .._dataset.numbers import Number
 from ..errors import InvalidError
 from .epoch import Epoch
 from .feedback import Feedback, check_irreducible
-from .lengths import check_length, check_same_length, most_drawn, own_length, steps, whole_length
+from .lengths import EpochLengths, check_length, check_same_length
 from .loader_checks import check_accelerate, warn_unasked
+from .loss_reports import report_losses
 from .losses import check_ids, check_loss
 from .position import Position
 from .reevaluation import Evaluation, Loss
@@ -130,6 +130,7 @@ class Sampler(DistributedSampler[int]):
             package_options=self._source.options if package_options is None else package_options,
         )
         self._strategy = _core.Strategy(strategy, list(scheme.settings.strategy_settings.items()), epochs)
+        self._lengths = EpochLengths(self._source, self._target.sizes, self._strategy, pad)
         irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._feedback = Feedback(self._target, self._strategy, irreducible)
         self._given = rank, num_replicas, resume
@@ -201,19 +202,12 @@ class Sampler(DistributedSampler[int]):
         running, position = self._running, self._position
         if running is not None and (position.begun or running.number == position.epoch):
             return len(running)
-        _, world = self._source.ranks()
         if self.epoch_length is not None:
-            return own_length(self.epoch_length, self._target.sizes, world)
+            return self._lengths.fixed(self.epoch_length)
         if position.epoch == 0 or self._strategy.is_whole:
             # Every strategy begins with an epoch of all samples.
-            return self._whole()
+            return self._lengths.whole()
         return len(self._plan()[1])
-
-    def _whole(self) -> int:
-        """This rank's part of an epoch of all samples."""
-        # Past the server every strategy is `uniform`.
-        pad = self.pad or (self._strategy.pads and not self._source.past_server)
-        return whole_length(self._target.sizes, self._source.ranks()[1], pad)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is. Call it before each."""
@@ -292,16 +286,7 @@ class Sampler(DistributedSampler[int]):
         """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
-        _, world = self._source.ranks()
-        if self.epoch_length is not None:
-            own = own_length(self.epoch_length, self._target.sizes, world)
-            return epochs * steps(own, batch_size, drop_last)
-        whole, samples = self._whole(), self._source.catalog.samples
-        # Past the server every epoch is whole.
-        strategy = None if self._source.past_server else self._strategy
-        # Rounded up: what an epoch leaves over, fewer samples than ranks, is added to the next.
-        lengths = (min(whole, math.ceil(drawn / world)) for drawn in most_drawn(strategy, samples, epochs))
-        return sum(steps(length, batch_size, drop_last) for length in lengths)
+        return self._lengths.total_steps(self.epoch_length, epochs, batch_size, drop_last)
 
     # Inside a graph it would be traced, and what it does to this object frozen.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -314,35 +299,11 @@ class Sampler(DistributedSampler[int]):
         """
         numbers = check_ids(ids, self._target.part)
         check_loss(loss, len(numbers))
-        running = self._running
-        if running is None:
+        if self._running is None:
             raise InvalidError(
                 "`update` came before the first epoch; iterate over the sampler's loader first"
             )
-        if loss.is_cuda and torch.cuda.is_current_stream_capturing():
-            raise InvalidError(
-                "`update` was called while a CUDA graph is captured, where nothing can be sent; "
-                "call it after the graph's replay"
-            )
-        if not len(numbers):
-            return loss
-        if isinstance(numbers, list):
-            running.check(numbers)
-            running.train(numbers)
-            known, unknown = numbers, None
-        else:
-            # The ids are on their way too; they are checked when they arrive.
-            running.count(len(numbers))
-            known, unknown = [], numbers
-        upto = running.trained
-
-        def deliver(copied: list[int] | None, scores: list[float]) -> None:
-            if copied is not None:
-                running.check(copied)
-            self._source.report(running.number, upto, known if copied is None else copied, scores)
-
-        self._reports.send(loss, unknown, deliver)
-        return running.weighted(loss, numbers)
+        return report_losses(self._running, numbers, loss, self._reports, self._source)
 
     def weights(self, ids: torch.Tensor | Sequence[int]) -> torch.Tensor | None:
         """The weights of a batch's samples, before `update`; none where the strategy has none.
@@ -475,7 +436,7 @@ class Sampler(DistributedSampler[int]):
         self._position, self._planned = replace(position, replays=self._position.replays), None
 
     def _state(self, position: int) -> dict[str, Any]:
-        catalog, running = self._source.catalog, self._running
+        running = self._running
         begun = running is not None and running.number == self.epoch
         length, mark = self._position.length, self._position.mark
         if running is not None and begun:
@@ -491,8 +452,8 @@ class Sampler(DistributedSampler[int]):
             "seed": self.seed,
             "strategy": self.strategy,
             "pad": self.pad,
-            "dataset": catalog.dataset,
-            "samples": catalog.samples,
+            "dataset": self._source.catalog.dataset,
+            "samples": self._source.catalog.samples,
             "run": self._source.run,
         }
 

@@ -106,8 +106,8 @@ def _warn_trainer(sampler: Sampler) -> None:
         warn_once(
             f"epochs of `strategy={sampler.strategy!r}` differ in length, and the Trainer of transformers "
             "asks for the length once, so that it would train another number of epochs than it was told: "
-            "make it with `class Trainer(hotset.integrations.transformers.Mixin, transformers.Trainer)`, or the "
-            f'sampler with `hotset.Sampler(..., "{sampler.strategy}", epoch_length="auto")`',
+            "make it with `class Trainer(hotset.integrations.transformers.Mixin, transformers.Trainer)`, or "
+            f'the sampler with `hotset.Sampler(..., "{sampler.strategy}", epoch_length="auto")`',
             rank=sampler.rank,
         )
 

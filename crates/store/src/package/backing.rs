@@ -9,7 +9,7 @@ use hotset_core::{Error, Result};
 use super::bucket::Bucket;
 use super::failure::WriteError;
 use super::folder::Folder;
-use super::inside::settled;
+use super::overlap::settled;
 use super::name::Stored;
 use crate::open::wrap;
 use crate::options::Options;

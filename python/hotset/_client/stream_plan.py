@@ -1,6 +1,6 @@
 """Epochs of one length past the server, where every plan is a permutation of all samples.
 
-The server does so for every strategy (`crates/core/src/sampling/rolling.rs`).
+The server does so for every strategy (`crates/core/src/sampling/draw_stream.rs`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from .source import Plan
 
 
-class RollingPlan:
+class StreamPlan:
     """An epoch of `length` slots of plans that are all equally long, one after the other: past the server."""
 
     def __init__(self, planned: Callable[[int], Plan], epoch: int, length: int) -> None:
