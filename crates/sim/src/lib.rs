@@ -9,14 +9,14 @@ pub mod figure;
 mod files;
 pub mod grid;
 mod npy;
+mod other_reads;
 pub mod outcome;
-mod pace;
 pub mod replay;
 pub mod report;
+mod scenario;
 pub mod sizes;
 pub mod spec;
 pub mod timeline;
 mod trace;
-mod world;
 
 pub use trace::Trace;

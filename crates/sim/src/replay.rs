@@ -13,45 +13,48 @@ use hotset_core::run::{Config, Decided, Inputs, Outcome as Cost, Run};
 use hotset_core::sampling::{Event, Plan, Reevaluation};
 use hotset_core::{Error, Id, Result, policy, sampling};
 
+use crate::other_reads::OtherReads;
 use crate::outcome::{Epoch, Outcome};
-use crate::pace::Pace;
+pub use crate::scenario::{Job, Scenario};
 use crate::timeline::Timeline;
-pub use crate::world::{Job, World};
 
 /// Replays one run.
-pub fn run(world: &World, job: &Job) -> Result<Outcome> {
-    let capacity = job.amount.of(world.bytes);
+pub fn run(scenario: &Scenario, job: &Job) -> Result<Outcome> {
+    let capacity = job.amount.of(scenario.bytes);
     let offline = policy::find(&job.policy.name)?.offline;
-    let packages = world.packages.filter(|_| !offline);
-    let config = job.config(world, capacity, packages)?;
+    let packages = scenario.packages.filter(|_| !offline);
+    let config = job.config(scenario, capacity, packages)?;
     let (epochs, mut notes) = if offline {
         let blind =
             Config { policy: policy::find("minio")?, policy_values: Default::default(), ..config.clone() };
         let mut plans = Vec::new();
-        Replay::new(world, Run::new(blind)?).epochs(|plan| {
+        Replay::new(scenario, Run::new(blind)?).epochs(|plan| {
             plans.push(Arc::clone(plan));
             Ok(())
         })?;
         let mut run = Run::new(config)?;
         run.foresee(&plans);
         let mut foreseen = plans.iter();
-        let mut replay = Replay::new(world, run);
+        let mut replay = Replay::new(scenario, run);
         let epochs = replay.epochs(|plan| match foreseen.next() {
             Some(other) if other == plan => Ok(()),
             _ => Err(Error::invalid(format!(
-                "policy `{}` must know every plan beforehand, but `{}` plans by who is resident: run it with \
+                "policy `{}` must know every plan beforehand, but `{}` plans by what is resident: run it with \
                  another policy",
                 job.policy, job.strategy
             ))),
         })?;
         (epochs, replay.notes(job))
     } else {
-        let mut replay = Replay::new(world, Run::new(config)?);
+        let mut replay = Replay::new(scenario, Run::new(config)?);
         let epochs = replay.epochs(|_| Ok(()))?;
         (epochs, replay.notes(job))
     };
     if epochs.iter().any(|epoch| epoch.counters.plan.planned == 0) {
-        notes.push(format!("some epochs serve nothing: `ranks` is {} for few samples", world.compute.ranks));
+        notes.push(format!(
+            "some epochs serve nothing: `ranks` is {} for few samples",
+            scenario.compute.ranks
+        ));
     }
     Ok(Outcome {
         strategy: job.strategy.to_string(),
@@ -59,8 +62,8 @@ pub fn run(world: &World, job: &Job) -> Result<Outcome> {
         cache: job.cache.clone(),
         capacity,
         seed: job.seed,
-        samples: world.samples(),
-        bytes: world.bytes,
+        samples: scenario.samples(),
+        bytes: scenario.bytes,
         epochs,
         notes,
     })
@@ -68,7 +71,7 @@ pub fn run(world: &World, job: &Job) -> Result<Outcome> {
 
 /// A run on its way.
 struct Replay<'a> {
-    world: &'a World,
+    scenario: &'a Scenario,
     run: Run,
     timeline: Timeline,
     /// When each package of this epoch was there.
@@ -82,10 +85,10 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(world: &'a World, run: Run) -> Self {
-        let timeline = Timeline::new(world.storage, world.compute);
+    fn new(scenario: &'a Scenario, run: Run) -> Self {
+        let timeline = Timeline::new(scenario.storage, scenario.compute);
         Self {
-            world,
+            scenario,
             run,
             timeline,
             arrived: Vec::new(),
@@ -98,8 +101,8 @@ impl<'a> Replay<'a> {
 
     /// All epochs; `planned` sees each plan before it is decided.
     fn epochs(&mut self, mut planned: impl FnMut(&Arc<Plan>) -> Result<()>) -> Result<Vec<Epoch>> {
-        let mut epochs = Vec::with_capacity(self.world.epochs());
-        for epoch in 0..self.world.epochs() as u64 {
+        let mut epochs = Vec::with_capacity(self.scenario.epochs());
+        for epoch in 0..self.scenario.epochs() as u64 {
             if let Some(before) = epoch.checked_sub(1) {
                 self.run.close(before);
             }
@@ -109,10 +112,10 @@ impl<'a> Replay<'a> {
             let inputs = Inputs {
                 reevaluated: reevaluated.as_deref(),
                 accuracy: None,
-                rates: Some(self.world.rates()),
+                rates: Some(self.scenario.rates()),
             };
             let plan = self.run.begin(epoch, &inputs);
-            self.without_reevaluated |= reevaluated.is_some() && self.world.reevaluated.is_none();
+            self.without_reevaluated |= reevaluated.is_some() && self.scenario.reevaluated.is_none();
             let stands = self.run.strategy().notes().contains(&("still", 1.0));
             self.still += usize::from(epoch > 0 && stands);
             planned(&plan)?;
@@ -124,7 +127,7 @@ impl<'a> Replay<'a> {
     /// What could not be done as asked, once the run is over.
     fn notes(&self, job: &Job) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.world.packages.is_some() && !self.run.packs() {
+        if self.scenario.packages.is_some() && !self.run.packs() {
             let reason = if policy::find(&job.policy.name).is_ok_and(|policy| policy.offline)
                 || !self.run.policy().takes_packages()
             {
@@ -150,7 +153,7 @@ impl<'a> Replay<'a> {
                 job.strategy,
                 job.cache,
                 self.still + 1,
-                self.world.epochs()
+                self.scenario.epochs()
             ));
         }
         notes.extend(
@@ -167,7 +170,7 @@ impl<'a> Replay<'a> {
             return None;
         }
         let known;
-        let row = match &self.world.reevaluated {
+        let row = match &self.scenario.reevaluated {
             Some(trace) => trace.row(epoch.saturating_sub(1) as usize),
             None => {
                 known = self.run.table().newest();
@@ -176,7 +179,7 @@ impl<'a> Replay<'a> {
         };
         let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
         // What is left of a loss once the part that no model learns is taken off says what is worth training.
-        let irreducible = self.world.irreducible.as_ref().map(|trace| trace.row(0));
+        let irreducible = self.scenario.irreducible.as_ref().map(|trace| trace.row(0));
         let reduced = |(id, loss): (Id, f32)| (id, loss - irreducible.map_or(0.0, |row| row[id as usize]));
         match reevaluation {
             Reevaluation::Nothing => None,
@@ -186,26 +189,26 @@ impl<'a> Replay<'a> {
     }
 
     fn epoch(&mut self, plan: &Plan, evaluated: usize) -> Epoch {
-        let mut pace = Pace::new(self.run.counters(), self.run.packing(), plan.len());
+        let mut other_reads = OtherReads::new(self.run.counters(), self.run.packing(), plan.len());
         if evaluated > 0 {
-            self.timeline.evaluate(pace.evaluation(), evaluated);
+            self.timeline.evaluate(other_reads.evaluation(), evaluated);
         }
         self.arrived.clear();
-        let (batch, world) = (self.world.compute.batch, plan.world() as usize);
+        let (batch, world) = (self.scenario.compute.batch, plan.world() as usize);
         let mut events = plan.events().iter().peekable();
         let mut trained = 0;
         while let Some(decided) = self.run.decide() {
             while let Some((_, event)) = events.next_if(|(at, _)| *at as usize <= decided.slot) {
                 self.load(*event);
             }
-            pace.work(decided.slot).for_each(|bytes| {
+            other_reads.work(decided.slot).for_each(|bytes| {
                 self.timeline.request(bytes);
             });
             let ready = self.ready(&decided);
             self.timeline.serve(ready, plan.weight(decided.slot) > 0.0);
             if (decided.slot + 1) % (batch * world) == 0 {
                 let decided = (decided.slot + 1) / (batch * world);
-                while trained + self.world.compute.prefetch < decided {
+                while trained + self.scenario.compute.prefetch < decided {
                     self.report(plan, trained);
                     trained += 1;
                 }
@@ -236,7 +239,7 @@ impl<'a> Replay<'a> {
     fn ready(&mut self, decided: &Decided) -> u64 {
         match decided.outcome {
             Cost::Hit => 0,
-            Cost::Single => self.timeline.request(self.world.sizes.size(decided.id)),
+            Cost::Single => self.timeline.request(self.scenario.sizes.size(decided.id)),
             Cost::Packed => {
                 let package = self.run.packages().and_then(|packages| packages.of(decided.id));
                 package.and_then(|package| self.arrived.get(package as usize).copied()).unwrap_or(0)
@@ -246,9 +249,9 @@ impl<'a> Replay<'a> {
 
     /// Reports the batch `step` of every rank.
     fn report(&mut self, plan: &Plan, step: usize) {
-        let row = self.world.trace.row(plan.epoch() as usize);
-        let from = step * self.world.compute.batch;
-        let until = (from + self.world.compute.batch).min(plan.rank_len());
+        let row = self.scenario.trace.row(plan.epoch() as usize);
+        let from = step * self.scenario.compute.batch;
+        let until = (from + self.scenario.compute.batch).min(plan.rank_len());
         for rank in 0..plan.world() {
             self.ids.clear();
             self.losses.clear();
@@ -264,19 +267,19 @@ impl<'a> Replay<'a> {
 }
 
 impl Job {
-    fn config(&self, world: &World, capacity: u64, package: Option<u64>) -> Result<Config> {
+    fn config(&self, scenario: &Scenario, capacity: u64, package: Option<u64>) -> Result<Config> {
         let (strategy, policy) = (sampling::find(&self.strategy.name)?, policy::find(&self.policy.name)?);
         Ok(Config {
             strategy,
             strategy_values: strategy.values(self.strategy.texts())?,
             policy,
             policy_values: policy.values(self.policy.texts())?,
-            sizes: Arc::clone(&world.sizes),
+            sizes: Arc::clone(&scenario.sizes),
             capacity,
             seed: self.seed,
-            epochs: Some(world.epochs() as u64),
-            world: world.compute.ranks,
-            pad: world.pad,
+            epochs: Some(scenario.epochs() as u64),
+            world: scenario.compute.ranks,
+            pad: scenario.pad,
             packages: package.map(Origin::Made),
         })
     }

@@ -61,7 +61,7 @@ impl fmt::Display for Named {
 pub struct Pair {
     /// What is trained.
     pub strategy: Named,
-    /// Who stays.
+    /// What stays.
     pub policy: Option<Named>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A trace is an array of [epochs, ids]. Not a number means that the sample was not trained in that epoch
 //! (it was in a dropped last batch): it reports nothing there. A replay serves other samples than the run
-//! that made the trace; whoever it serves reports the loss that the trace has for that epoch.
+//! that made the trace; what it serves reports the loss that the trace has for that epoch.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a replay does with what nobody should give it: a clear error or the defined behaviour.
+//! What a replay does with what it should not be given: a clear error or the defined behaviour.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -9,13 +9,13 @@ use hotset_core::sampling::Equal;
 use hotset_core::{policy, sampling};
 use hotset_sim::Trace;
 use hotset_sim::outcome::Outcome;
-use hotset_sim::replay::{self, Job, World};
+use hotset_sim::replay::{self, Job, Scenario};
 use hotset_sim::timeline::Compute;
 
-fn world(samples: usize, losses: Vec<f32>, sizes: Arc<dyn Sizes>) -> World {
-    let mut world = World::new("test", Trace::new(samples, losses).unwrap(), None, sizes).unwrap();
-    world.compute = Compute { seconds_a_batch: 0.01, batch: 4, prefetch: 2, ranks: 1 };
-    world
+fn scenario(samples: usize, losses: Vec<f32>, sizes: Arc<dyn Sizes>) -> Scenario {
+    let mut scenario = Scenario::new("test", Trace::new(samples, losses).unwrap(), None, sizes).unwrap();
+    scenario.compute = Compute { seconds_a_batch: 0.01, batch: 4, prefetch: 2, ranks: 1 };
+    scenario
 }
 
 fn equal(samples: usize) -> Arc<dyn Sizes> {
@@ -23,13 +23,13 @@ fn equal(samples: usize) -> Arc<dyn Sizes> {
 }
 
 /// Every strategy with every policy. A pair that cannot be run says why.
-fn all(world: &World, cache: &str) -> Vec<Outcome> {
+fn all(scenario: &Scenario, cache: &str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for strategy in sampling::REGISTRY {
         for policy in policy::REGISTRY {
             let pair = format!("{}+{}", strategy.name, policy.name).parse().unwrap();
             let job = Job::new(&pair, cache, cache.parse().unwrap(), 3).unwrap();
-            match replay::run(world, &job) {
+            match replay::run(scenario, &job) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) => assert!(error.message.contains("beforehand"), "{error}"),
             }
@@ -53,7 +53,7 @@ fn all(world: &World, cache: &str) -> Vec<Outcome> {
 #[test]
 fn constant_losses_are_replayed_as_any_others() {
     for loss in [0.0, 1.0] {
-        for outcome in all(&world(40, vec![loss; 40 * 4], equal(40)), "20%") {
+        for outcome in all(&scenario(40, vec![loss; 40 * 4], equal(40)), "20%") {
             let served = outcome.epochs[3].counters.served();
             assert!((1..=80).contains(&served), "{}: {served}", outcome.strategy);
             if outcome.strategy == "iis" {
@@ -65,21 +65,21 @@ fn constant_losses_are_replayed_as_any_others() {
 
 #[test]
 fn losses_that_are_never_known_are_replayed() {
-    all(&world(20, vec![f32::NAN; 60], equal(20)), "20%");
+    all(&scenario(20, vec![f32::NAN; 60], equal(20)), "20%");
 }
 
 #[test]
 fn one_sample_and_one_epoch_are_enough() {
-    for outcome in all(&world(1, vec![0.5], equal(1)), "100%") {
+    for outcome in all(&scenario(1, vec![0.5], equal(1)), "100%") {
         assert_eq!(outcome.epochs.len(), 1);
     }
-    all(&world(1, vec![0.5, 0.4, 0.3], equal(1)), "100%");
+    all(&scenario(1, vec![0.5, 0.4, 0.3], equal(1)), "100%");
 }
 
 #[test]
 fn a_cache_of_nothing_never_hits_and_one_of_everything_reads_each_sample_once() {
-    let world = world(30, (0..120).map(|at| at as f32).collect(), equal(30));
-    for outcome in all(&world, "0") {
+    let scenario = scenario(30, (0..120).map(|at| at as f32).collect(), equal(30));
+    for outcome in all(&scenario, "0") {
         let repeats = ["pads", "batchloss", "carousel"].contains(&outcome.strategy.as_str());
         let hits: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.plan.hit).sum();
         assert!(
@@ -89,7 +89,7 @@ fn a_cache_of_nothing_never_hits_and_one_of_everything_reads_each_sample_once() 
             outcome.policy
         );
     }
-    for outcome in all(&world, "100%") {
+    for outcome in all(&scenario, "100%") {
         let reads: u64 = outcome.epochs.iter().map(|epoch| epoch.counters.plan.single).sum();
         assert!(reads <= 30, "{}+{} reads {reads}", outcome.strategy, outcome.policy);
     }
@@ -98,29 +98,29 @@ fn a_cache_of_nothing_never_hits_and_one_of_everything_reads_each_sample_once() 
 #[test]
 fn samples_larger_than_the_cache_pass_by() {
     let sizes: Vec<u64> = (0..30).map(|id| if id % 3 == 0 { 10_000 } else { 10 }).collect();
-    let world = world(30, (0..150).map(|at| (at % 7) as f32).collect(), Arc::new(sizes));
-    all(&world, "100B");
+    let scenario = scenario(30, (0..150).map(|at| (at % 7) as f32).collect(), Arc::new(sizes));
+    all(&scenario, "100B");
 }
 
 #[test]
 fn more_ranks_than_samples_serve_nothing_or_pad_and_say_so() {
-    let mut world = world(3, vec![1.0; 9], equal(3));
-    world.compute.ranks = 8;
-    let outcomes = all(&world, "20%");
+    let mut scenario = scenario(3, vec![1.0; 9], equal(3));
+    scenario.compute.ranks = 8;
+    let outcomes = all(&scenario, "20%");
     let uniform = outcomes.iter().find(|outcome| outcome.strategy == "uniform").unwrap();
     assert_eq!(uniform.epochs[0].counters.served(), 0);
     assert!(uniform.notes[0].contains("`ranks` is 8"), "{:?}", uniform.notes);
-    world.pad = true;
-    assert!(all(&world, "20%").iter().all(|outcome| outcome.epochs[0].counters.served() % 8 == 0));
+    scenario.pad = true;
+    assert!(all(&scenario, "20%").iter().all(|outcome| outcome.epochs[0].counters.served() % 8 == 0));
 }
 
 #[test]
 fn losses_and_sizes_of_different_datasets_are_refused() {
     let trace = Trace::new(3, vec![1.0; 6]).unwrap();
-    let message = World::new("test", trace.clone(), None, equal(4)).err().unwrap().message;
+    let message = Scenario::new("test", trace.clone(), None, equal(4)).err().unwrap().message;
     assert!(message.contains("3 samples") && message.contains("4 sizes"), "{message}");
     let other = Trace::new(3, vec![1.0; 9]).unwrap();
-    let message = World::new("test", trace, Some(other), equal(3)).err().unwrap().message;
+    let message = Scenario::new("test", trace, Some(other), equal(3)).err().unwrap().message;
     assert!(message.contains("arrays of one run"), "{message}");
 }
 
@@ -138,15 +138,15 @@ fn unknown_names_and_settings_are_answered_with_those_there_are() {
 #[test]
 fn irreducible_losses_change_what_hybrid_selects_and_a_wrong_shape_is_refused() {
     let losses: Vec<f32> = (0..12 * 40).map(|cell| ((cell * 7919) % 101) as f32 / 10.0).collect();
-    let plain = world(40, losses, equal(40));
+    let plain = scenario(40, losses, equal(40));
     let wrong = plain.clone().with_irreducible(Some(Trace::new(20, vec![0.0; 40]).unwrap()));
     assert!(wrong.err().unwrap().message.contains("[1, 40]"));
     let hard: Vec<f32> = (0..40).map(|id| if id % 2 == 0 { 9.0 } else { 0.0 }).collect();
     let reduced = plain.clone().with_irreducible(Some(Trace::new(40, hard).unwrap())).unwrap();
-    let reads = |world: &World| {
+    let reads = |scenario: &Scenario| {
         let pair = "hybrid[warmup_max=2,s_share=1]+impact".parse().unwrap();
         let job = Job::new(&pair, "50%", "50%".parse().unwrap(), 3).unwrap();
-        let outcome = replay::run(world, &job).unwrap();
+        let outcome = replay::run(scenario, &job).unwrap();
         outcome.epochs.iter().map(|epoch| epoch.counters.plan.storage_reads).collect::<Vec<_>>()
     };
     assert_eq!(reads(&plain), reads(&plain), "the same twice");

@@ -12,7 +12,7 @@ use std::sync::{Arc, Once};
 
 use hotset_core::sampling::Equal;
 use hotset_core::{policy, sampling};
-use hotset_sim::replay::{self, Job, World};
+use hotset_sim::replay::{self, Job, Scenario};
 use hotset_sim::{Trace, grid};
 
 fn writes() -> bool {
@@ -27,13 +27,13 @@ fn write_small() {
     }
 }
 
-fn world(ranks: u32, packages: Option<u64>) -> World {
+fn scenario(ranks: u32, packages: Option<u64>) -> Scenario {
     let path = common::data("small.npz");
     let (loss, reeval) = (Trace::open(&path, "loss").unwrap(), Trace::open(&path, "reeval").unwrap());
     let sizes = Arc::new(Equal { samples: common::SAMPLES, size: 1500 });
-    let mut world = World::new("small", loss, Some(reeval), sizes).unwrap();
-    (world.compute.batch, world.compute.ranks, world.packages) = (16, ranks, packages);
-    world
+    let mut scenario = Scenario::new("small", loss, Some(reeval), sizes).unwrap();
+    (scenario.compute.batch, scenario.compute.ranks, scenario.packages) = (16, ranks, packages);
+    scenario
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn every_pair_counts_exactly_what_it_counted_before() {
         &cases,
         grid::cores(),
         |(pair, cache, ranks, packages)| {
-            let world = world(*ranks, *packages);
+            let scenario = scenario(*ranks, *packages);
             let job = Job::new(&pair.parse()?, *cache, cache.parse()?, 7)?;
             let head = format!("{pair},{cache},{ranks},{}", packages.unwrap_or(0));
-            Ok(match replay::run(&world, &job) {
+            Ok(match replay::run(&scenario, &job) {
                 Ok(outcome) => format!("{head},{}", counts(&outcome)),
                 Err(error) => format!("{head},refused: {}", error.message.replace(',', ";")),
             })

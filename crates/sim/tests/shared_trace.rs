@@ -12,28 +12,28 @@ use std::sync::{Arc, OnceLock};
 use hotset_core::sampling::Equal;
 use hotset_sim::figure::{self, Drawn};
 use hotset_sim::outcome::Mean;
-use hotset_sim::replay::{self, Job, World};
+use hotset_sim::replay::{self, Job, Scenario};
 use hotset_sim::{Trace, grid};
 
 /// The shared trace, read once.
-fn world() -> &'static World {
-    static WORLD: OnceLock<World> = OnceLock::new();
+fn scenario() -> &'static Scenario {
+    static WORLD: OnceLock<Scenario> = OnceLock::new();
     WORLD.get_or_init(|| {
         let path = common::shared_trace();
         let loss = Trace::open(&path, "loss").unwrap();
         let reeval = Trace::open(&path, "reeval").unwrap();
         let sizes = Arc::new(Equal { samples: loss.samples(), size: 1500 });
-        World::new("shared", loss, Some(reeval), sizes).unwrap()
+        Scenario::new("shared", loss, Some(reeval), sizes).unwrap()
     })
 }
 
-fn mean(world: &World, pair: &str, cache: &str, first: usize) -> Mean {
+fn mean(scenario: &Scenario, pair: &str, cache: &str, first: usize) -> Mean {
     let job = Job::new(&pair.parse().unwrap(), cache, cache.parse().unwrap(), 0).unwrap();
-    Mean::of(&replay::run(world, &job).unwrap(), first)
+    Mean::of(&replay::run(scenario, &job).unwrap(), first)
 }
 
-fn draw(world: &World, name: &str) -> Drawn {
-    figure::find(name).unwrap().draw(world, grid::cores(), &|_, _| ()).unwrap()
+fn draw(scenario: &Scenario, name: &str) -> Drawn {
+    figure::find(name).unwrap().draw(scenario, grid::cores(), &|_, _| ()).unwrap()
 }
 
 /// The numbers in the third column: ours.
@@ -45,9 +45,9 @@ fn ours(drawn: &Drawn) -> Vec<f64> {
 #[test]
 #[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
 fn iis_reads_what_was_foretold_with_icache_and_with_belady() {
-    let world = world();
+    let scenario = scenario();
     for (pair, expected) in [("iis+icache", 26_080.0), ("iis+belady", 25_000.0)] {
-        let reads = mean(world, pair, "20%", 2).storage_reads;
+        let reads = mean(scenario, pair, "20%", 2).storage_reads;
         assert!((reads / expected - 1.0).abs() < 0.005, "{pair} reads {reads:.0} an epoch, not {expected}");
     }
 }
@@ -55,23 +55,23 @@ fn iis_reads_what_was_foretold_with_icache_and_with_belady() {
 #[test]
 #[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
 fn impacts_observations_come_out_as_they_were_measured() {
-    let world = world();
-    let [below, below_reevaluated] = ours(&draw(world, "impact-5a"))[..] else { panic!("two traces") };
+    let scenario = scenario();
+    let [below, below_reevaluated] = ours(&draw(scenario, "impact-5a"))[..] else { panic!("two traces") };
     assert!(
         (below - 53.0).abs() < 1.0 && (below_reevaluated - 55.0).abs() < 1.0,
         "{below} {below_reevaluated}"
     );
-    assert_eq!(ours(&draw(world, "impact-8")), [6.0, 7.0], "the epoch at which S is stable");
-    let [history, hybrid, ..] = ours(&draw(world, "impact-15"))[..] else { panic!("three ways") };
+    assert_eq!(ours(&draw(scenario, "impact-8")), [6.0, 7.0], "the epoch at which S is stable");
+    let [history, hybrid, ..] = ours(&draw(scenario, "impact-15"))[..] else { panic!("three ways") };
     assert!((history - 12.0).abs() < 1.0 && (hybrid - 15.0).abs() < 1.0, "{history} {hybrid}");
-    assert!(draw(world, "impact-observations").page().matches("<svg").count() >= 4);
+    assert!(draw(scenario, "impact-observations").page().matches("<svg").count() >= 4);
 }
 
 /// SHADE's figure 12 has 72.5 % of hits. Late in this training the loss goes to nothing, and the guard shuffles.
 #[test]
 #[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
 fn pads_buys_its_hits_with_coverage() {
-    let drawn = draw(world(), "shade-12");
+    let drawn = draw(scenario(), "shade-12");
     let number = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().unwrap();
     let shade = &drawn.rows[0];
     assert!((number(&shade[2]) - 69.0).abs() < 1.0, "hits {shade:?}");

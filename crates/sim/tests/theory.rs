@@ -7,34 +7,34 @@ use std::sync::Arc;
 use hotset_core::sampling::{self, Equal};
 use hotset_sim::Trace;
 use hotset_sim::outcome::{Mean, Outcome};
-use hotset_sim::replay::{self, Job, World};
+use hotset_sim::replay::{self, Job, Scenario};
 
-fn world(trace: Trace) -> World {
+fn scenario(trace: Trace) -> Scenario {
     let sizes = Arc::new(Equal { samples: trace.samples(), size: 1500 });
-    World::new("made", trace, None, sizes).unwrap()
+    Scenario::new("made", trace, None, sizes).unwrap()
 }
 
-fn outcome(world: &World, pair: &str, cache: &str) -> Outcome {
+fn outcome(scenario: &Scenario, pair: &str, cache: &str) -> Outcome {
     let job = Job::new(&pair.parse().unwrap(), cache, cache.parse().unwrap(), 0).unwrap();
-    replay::run(world, &job).unwrap()
+    replay::run(scenario, &job).unwrap()
 }
 
-fn mean(world: &World, pair: &str, cache: &str, first: usize) -> Mean {
-    Mean::of(&outcome(world, pair, cache), first)
+fn mean(scenario: &Scenario, pair: &str, cache: &str, first: usize) -> Mean {
+    Mean::of(&outcome(scenario, pair, cache), first)
 }
 
 /// A training in which every sample is as hard in every epoch.
-fn unchanging(samples: usize, epochs: usize) -> World {
+fn unchanging(samples: usize, epochs: usize) -> Scenario {
     let row = Trace::synthetic(samples, 1, 3).unwrap();
-    world(Trace::new(samples, row.row(0).repeat(epochs)).unwrap())
+    scenario(Trace::new(samples, row.row(0).repeat(epochs)).unwrap())
 }
 
 #[test]
 fn lru_hits_what_theory_says() {
-    let world = world(Trace::synthetic(20_000, 6, 1).unwrap());
+    let scenario = scenario(Trace::synthetic(20_000, 6, 1).unwrap());
     for (cache, c) in [("20%", 0.2f64), ("40%", 0.4), ("60%", 0.6), ("80%", 0.8)] {
         let theory = c + (1.0 - c) * (1.0 - c).ln();
-        let hits = mean(&world, "uniform+lru", cache, 1).hit_ratio();
+        let hits = mean(&scenario, "uniform+lru", cache, 1).hit_ratio();
         assert!((hits - theory).abs() < 0.003, "{cache}: {hits:.4}, theory {theory:.4}");
     }
 }
@@ -43,10 +43,10 @@ fn lru_hits_what_theory_says() {
 /// D (1-c)^(1/f).
 #[test]
 fn iis_with_icache_reads_the_least_there_is_when_ranks_never_change() {
-    let world = unchanging(20_000, 8);
+    let scenario = unchanging(20_000, 8);
     for (cache, c) in [("20%", 0.2f64), ("50%", 0.5)] {
         let least = 14_000.0 * (1.0 - c).powf(1.0 / 0.7);
-        let reads = mean(&world, "iis+icache", cache, 4).storage_reads;
+        let reads = mean(&scenario, "iis+icache", cache, 4).storage_reads;
         assert!(
             (reads / least - 1.0).abs() < 0.01,
             "{cache}: {reads:.0} an epoch, and {least:.0} is the least"
@@ -56,10 +56,10 @@ fn iis_with_icache_reads_the_least_there_is_when_ranks_never_change() {
 
 #[test]
 fn nothing_hits_more_than_belady() {
-    let world = world(Trace::synthetic(5_000, 8, 2).unwrap());
-    let bound = mean(&world, "iis+belady", "20%", 0).hit;
+    let scenario = scenario(Trace::synthetic(5_000, 8, 2).unwrap());
+    let bound = mean(&scenario, "iis+belady", "20%", 0).hit;
     for policy in ["lru", "lfu", "minio", "icache", "icache[strict=true]"] {
-        let hits = mean(&world, &format!("iis+{policy}"), "20%", 0).hit;
+        let hits = mean(&scenario, &format!("iis+{policy}"), "20%", 0).hit;
         assert!(hits > 0.0 && hits <= bound, "{policy} hits {hits}, belady {bound}");
     }
 }
@@ -68,9 +68,9 @@ fn nothing_hits_more_than_belady() {
 /// epoch is what others are drawn first.
 #[test]
 fn repeated_residents_hit_and_cost_coverage() {
-    let world = unchanging(20_000, 6);
+    let scenario = unchanging(20_000, 6);
     let (once, thrice) =
-        (mean(&world, "pads+minio", "20%", 2), mean(&world, "pads[repeat=3]+minio", "20%", 2));
+        (mean(&scenario, "pads+minio", "20%", 2), mean(&scenario, "pads[repeat=3]+minio", "20%", 2));
     assert!(
         (thrice.hit_ratio() / once.hit_ratio() - 3.0).abs() < 0.05,
         "{} {}",
@@ -86,7 +86,7 @@ fn no_plan_knows_the_losses_at_which_it_will_be_trained() {
     let trace = Trace::synthetic(600, 8, 5).unwrap();
     let mut losses: Vec<f32> = (0..8).flat_map(|epoch| trace.row(epoch).to_vec()).collect();
     losses[7 * 600..].reverse();
-    let (one, other) = (world(trace), world(Trace::new(600, losses).unwrap()));
+    let (one, other) = (scenario(trace), scenario(Trace::new(600, losses).unwrap()));
     let own = [("hybrid[warmup_max=3]", "impact"), ("realtime", "icache")];
     let pairs = sampling::REGISTRY.iter().map(|entry| (entry.name, "lru")).chain(own);
     for (strategy, policy) in pairs {
@@ -100,23 +100,23 @@ fn no_plan_knows_the_losses_at_which_it_will_be_trained() {
 
 #[test]
 fn what_was_not_done_as_asked_is_noted() {
-    let mut world = world(Trace::synthetic(2_000, 6, 4).unwrap());
-    let noted = |world: &World, pair: &str, text: &str| {
-        let notes = outcome(world, pair, "20%").notes;
+    let mut scenario = scenario(Trace::synthetic(2_000, 6, 4).unwrap());
+    let noted = |scenario: &Scenario, pair: &str, text: &str| {
+        let notes = outcome(scenario, pair, "20%").notes;
         assert!(notes.len() == 1 && notes[0].contains(text), "{pair}: {notes:?}");
     };
-    noted(&world, "hybrid[warmup_max=2]+impact", "re-evaluates to the last loss known before each plan");
-    noted(&world, "carousel[fresh=0.9]+carousel", "is `uniform` over a static cache in 6 of 6 epochs");
-    assert_eq!(outcome(&world, "carousel[fresh=0.3]+carousel", "20%").notes, [""; 0]);
-    assert_eq!(outcome(&world, "iis+icache", "20%").notes, [""; 0]);
-    world.packages = Some(16 << 10);
+    noted(&scenario, "hybrid[warmup_max=2]+impact", "re-evaluates to the last loss known before each plan");
+    noted(&scenario, "carousel[fresh=0.9]+carousel", "is `uniform` over a static cache in 6 of 6 epochs");
+    assert_eq!(outcome(&scenario, "carousel[fresh=0.3]+carousel", "20%").notes, [""; 0]);
+    assert_eq!(outcome(&scenario, "iis+icache", "20%").notes, [""; 0]);
+    scenario.packages = Some(16 << 10);
     noted(
-        &world,
+        &scenario,
         "uniform+minio",
         "`packages` do nothing for `uniform`+`minio`: policy `minio` has no region",
     );
-    noted(&world, "uniform+icache", "plans of `uniform` do not use them");
-    noted(&world, "iis+belady", "policy `belady` has no region");
-    let notes = outcome(&world, "iis+icache", "1%").notes;
+    noted(&scenario, "uniform+icache", "plans of `uniform` do not use them");
+    noted(&scenario, "iis+belady", "policy `belady` has no region");
+    let notes = outcome(&scenario, "iis+icache", "1%").notes;
     assert!(notes.len() == 1 && notes[0].contains("a cache of 1% is too small"), "{notes:?}");
 }

@@ -48,17 +48,16 @@ def _draws_from(loader: Any, sampler: object) -> bool:
     return False
 
 
-def warn_unasked(stats: dict[str, Any], epoch: int, drawn: int, mark: PlanMark, rank: int) -> None:
+def warn_unasked(stats: dict[str, Any], epoch: int, drawn: int, mark: PlanMark) -> None:
     """Warns where this rank's loader has drawn all of an epoch, and the dataset was hardly asked for it."""
     jobs = stats.get("datasets", [stats])
-    served = sum(each["served"] for job in jobs for each in job["epochs"] if each["epoch"] == epoch)
-    beside = sum(job["unplanned"]["served"] for job in jobs)
+    served = sum(each["served"] for job in jobs for each in job.get("epochs", ()) if each["epoch"] == epoch)
+    beside = sum(job["unplanned"]["served"] for job in jobs if "unplanned" in job)
     # A loader that leaves out an incomplete last batch asks for more than half.
     if 2 * (served + beside) <= drawn:
         warn_once(
             f"the Sampler's epoch {epoch} was drawn to its end, and {served + beside} of its {drawn} samples "
             f"were asked for: the loader has another dataset than the {mark.made_of} that the Sampler was "
             "made of; give both the same: `DataLoader(part, sampler=hotset.Sampler(part))`",
-            rank=rank,
             name="unasked",
         )

@@ -260,8 +260,8 @@ class Sampler(DistributedSampler[int]):
         if self._looked or before is None or before.number == self.epoch or before.handed < len(before):
             return
         self._looked = True
-        if not before.start:
-            warn_unasked(self._source.stats(), before.number, len(before), self._mark, self.rank)
+        if self.rank == 0 and not before.start:
+            warn_unasked(self._source.stats(), before.number, len(before), self._mark)
 
     def _check_place(self, start: int, plan: Plan) -> None:
         """Warns where a state is a place of another plan."""

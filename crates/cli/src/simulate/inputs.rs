@@ -9,7 +9,7 @@ use hotset_core::bytes::Amount;
 use hotset_core::policy::Sizes;
 use hotset_core::sampling::Equal;
 use hotset_core::{Error, Result};
-use hotset_sim::replay::World;
+use hotset_sim::replay::Scenario;
 use hotset_sim::{Trace, sizes};
 use hotset_store::{Layout, Request};
 
@@ -73,7 +73,7 @@ fn other(path: &Path, setting: &str, named: Option<&str>) -> Result<Option<Trace
 
 impl Inputs {
     /// Reads them.
-    pub(super) fn open(&self, listing: &Listing) -> Result<World> {
+    pub(super) fn open(&self, listing: &Listing) -> Result<Scenario> {
         if self.epochs == Some(0) {
             return Err(Error::invalid("`epochs` is 0: replay one at least"));
         }
@@ -112,7 +112,7 @@ impl Inputs {
         let reevaluated = reevaluated.map(|trace| trace.shortened(epochs));
         let irreducible =
             self.trace.as_ref().map(|path| other(path, "irreducible", self.irreducible.as_deref()));
-        World::new(name, trace.shortened(epochs), reevaluated, sizes)?
+        Scenario::new(name, trace.shortened(epochs), reevaluated, sizes)?
             .with_irreducible(irreducible.transpose()?.flatten())
     }
 

@@ -111,17 +111,17 @@ impl Simulate {
         if self.figure.as_deref() == Some("list") {
             return output::print(&figure::list());
         }
-        let world = self.world()?;
-        if let Some(first) = self.measure_from.filter(|&first| first >= world.epochs()) {
+        let scenario = self.scenario()?;
+        if let Some(first) = self.measure_from.filter(|&first| first >= scenario.epochs()) {
             return Err(Error::invalid(format!(
                 "`measure-from` is {first}, but the epochs are 0 to {}: there would be nothing to take means of",
-                world.epochs() - 1
+                scenario.epochs() - 1
             )));
         }
         let threads = self.threads.unwrap_or_else(grid::cores);
         if let Some(name) = &self.figure {
             let progress = Progress::new();
-            let drawn = figure::find(name)?.draw(&world, threads, &|done, all| progress.set(done, all))?;
+            let drawn = figure::find(name)?.draw(&scenario, threads, &|done, all| progress.set(done, all))?;
             progress.finish();
             if let Some(path) = &self.html {
                 output::write(path, "html", &drawn.page())?;
@@ -132,14 +132,14 @@ impl Simulate {
         let progress = Progress::new();
         let all = jobs.len();
         let outcomes =
-            grid::each(&jobs, threads, |job| replay::run(&world, job), |done| progress.set(done, all))?;
+            grid::each(&jobs, threads, |job| replay::run(&scenario, job), |done| progress.set(done, all))?;
         progress.finish();
-        self.report(&world, &outcomes)
+        self.report(&scenario, &outcomes)
     }
 
-    fn report(&self, world: &replay::World, outcomes: &[outcome::Outcome]) -> Result<()> {
-        let first = self.measure_from.unwrap_or(world.epochs() / 2);
-        let settings = world.describe();
+    fn report(&self, scenario: &replay::Scenario, outcomes: &[outcome::Outcome]) -> Result<()> {
+        let first = self.measure_from.unwrap_or(scenario.epochs() / 2);
+        let settings = scenario.describe();
         if let Some(path) = &self.csv {
             output::write(path, "csv", &hotset_sim::report::csv(outcomes))?;
         }
@@ -163,7 +163,7 @@ impl Simulate {
         output::print(&text)
     }
 
-    fn world(&self) -> Result<replay::World> {
+    fn scenario(&self) -> Result<replay::Scenario> {
         let bandwidth = match self.bandwidth {
             None => None,
             Some(Amount::Bytes(bytes)) if bytes > 0 => Some(bytes as f64),
@@ -202,7 +202,7 @@ impl Simulate {
             Some(Some(_)) => return Err(Error::invalid("`packages` must be bytes above 0, like `1MiB`")),
         };
         let inputs = self.inputs.open(&output::Listing::new())?;
-        Ok(replay::World { storage, compute, pad: self.pad, packages, ..inputs })
+        Ok(replay::Scenario { storage, compute, pad: self.pad, packages, ..inputs })
     }
 
     fn jobs(&self) -> Result<Vec<replay::Job>> {

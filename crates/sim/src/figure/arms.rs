@@ -2,7 +2,7 @@
 
 use hotset_core::{Result, bytes::Amount};
 
-use super::Studio;
+use super::FigureInputs;
 use crate::grid;
 use crate::outcome::{Mean, Outcome};
 use crate::replay::{self, Job};
@@ -48,16 +48,16 @@ pub(crate) struct Arms {
 }
 
 impl Arms {
-    pub(crate) fn run(studio: &Studio<'_>, arms: &[Arm]) -> Result<Self> {
+    pub(crate) fn run(inputs: &FigureInputs<'_>, arms: &[Arm]) -> Result<Self> {
         let one = |arm: &Arm| {
-            let mut world = studio.world.clone();
-            world.packages = arm.packages.then_some(world.packages.unwrap_or_default());
-            world.storage = arm.storage.unwrap_or(world.storage);
+            let mut scenario = inputs.scenario.clone();
+            scenario.packages = arm.packages.then_some(scenario.packages.unwrap_or_default());
+            scenario.storage = arm.storage.unwrap_or(scenario.storage);
             let amount: Amount = arm.cache.parse()?;
-            replay::run(&world, &Job::new(&arm.pair.parse()?, arm.cache.clone(), amount, 0)?)
+            replay::run(&scenario, &Job::new(&arm.pair.parse()?, arm.cache.clone(), amount, 0)?)
         };
         let all = arms.len();
-        let outcomes = grid::each(arms, studio.threads, one, |done| (studio.progress)(done, all))?;
+        let outcomes = grid::each(arms, inputs.threads, one, |done| (inputs.progress)(done, all))?;
         Ok(Self {
             labels: arms.iter().map(|arm| arm.label.clone()).collect(),
             means: outcomes.iter().map(|outcome| Mean::of(outcome, 0)).collect(),

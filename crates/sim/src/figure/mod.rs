@@ -13,7 +13,7 @@ mod systems;
 use hotset_core::{Error, Result};
 
 use crate::report::{Page, text_table, wrap};
-use crate::world::World;
+use crate::scenario::Scenario;
 
 pub(crate) use arms::{Arm, Arms};
 
@@ -25,7 +25,7 @@ pub struct Figure {
     pub source: &'static str,
     /// What it shows.
     pub shows: &'static str,
-    draw: fn(&Studio<'_>) -> Result<Drawn>,
+    draw: fn(&FigureInputs<'_>) -> Result<Drawn>,
 }
 
 /// Every figure that a trace can give.
@@ -60,8 +60,8 @@ pub static ABSENT: &[(&str, &str)] = &[
 ];
 
 /// What a figure is drawn with.
-pub(crate) struct Studio<'a> {
-    pub(crate) world: &'a World,
+pub(crate) struct FigureInputs<'a> {
+    pub(crate) scenario: &'a Scenario,
     pub(crate) threads: usize,
     pub(crate) progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -87,14 +87,14 @@ impl Figure {
     /// Replays what it takes; `progress` hears how many runs are done, of how many.
     pub fn draw(
         &self,
-        world: &World,
+        scenario: &Scenario,
         threads: usize,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Drawn> {
-        let mut drawn = (self.draw)(&Studio { world, threads, progress })?;
+        let mut drawn = (self.draw)(&FigureInputs { scenario, threads, progress })?;
         drawn.title = format!("{} ({}): {}", self.name, self.source, self.shows);
         // Which runs have packages, and which another storage, the rows say.
-        drawn.settings = world.describe().into_iter().filter(|(name, _)| name != "packages").collect();
+        drawn.settings = scenario.describe().into_iter().filter(|(name, _)| name != "packages").collect();
         Ok(drawn)
     }
 }

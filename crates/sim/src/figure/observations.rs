@@ -6,7 +6,7 @@
 use hotset_core::importance::{OVERLAP, Ranking, Volatility};
 use hotset_core::{Error, Id, Result};
 
-use super::{Drawn, Figure, Studio, percent, row};
+use super::{Drawn, Figure, FigureInputs, percent, row};
 use crate::Trace;
 use crate::report::{Bars, Lines, Series};
 use crate::timeline::Timeline;
@@ -15,30 +15,30 @@ pub(super) const IMPACT_5A: Figure = Figure {
     name: "impact-5a",
     source: "ImPACT, figure 5a",
     shows: "most samples' ranks are stable",
-    draw: |studio| variance(studio),
+    draw: |inputs| variance(inputs),
 };
 
 pub(super) const IMPACT_8: Figure = Figure {
     name: "impact-8",
     source: "ImPACT, figure 8",
     shows: "the set of unstable samples settles soon",
-    draw: |studio| settling(studio),
+    draw: |inputs| settling(inputs),
 };
 
 pub(super) const IMPACT_15: Figure = Figure {
     name: "impact-15",
     source: "ImPACT, figure 15",
     shows: "finding the hardest hundredth, and its cost",
-    draw: |studio| precision(studio),
+    draw: |inputs| precision(inputs),
 };
 
 pub(super) const IMPACT_OBSERVATIONS: Figure = Figure {
     name: "impact-observations",
     source: "ImPACT, figures 5a, 8 and 15",
     shows: "all three observations at once",
-    draw: |studio| {
+    draw: |inputs| {
         let mut all = Drawn { head: row(["", "paper", "ours"]), ..Drawn::default() };
-        for drawn in [variance(studio)?, settling(studio)?, precision(studio)?] {
+        for drawn in [variance(inputs)?, settling(inputs)?, precision(inputs)?] {
             all.rows.extend(drawn.rows.into_iter().map(|cells| cells.into_iter().take(3).collect()));
             all.reasons.extend(drawn.reasons);
             all.plots.extend(drawn.plots);
@@ -53,18 +53,18 @@ const SET: f64 = 0.25 * 0.20;
 const SEED: u64 = 0;
 
 /// The traces there are, by name.
-fn traces<'a>(studio: &'a Studio<'_>) -> Vec<(&'static str, &'a Trace)> {
-    let reevaluated = studio.world.reevaluated.as_deref();
-    [("training losses", Some(&*studio.world.trace)), ("re-evaluated losses", reevaluated)]
+fn traces<'a>(inputs: &'a FigureInputs<'_>) -> Vec<(&'static str, &'a Trace)> {
+    let reevaluated = inputs.scenario.reevaluated.as_deref();
+    [("training losses", Some(&*inputs.scenario.trace)), ("re-evaluated losses", reevaluated)]
         .into_iter()
         .filter_map(|(name, trace)| Some((name, trace?)))
         .collect()
 }
 
-fn variance(studio: &Studio<'_>) -> Result<Drawn> {
+fn variance(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let mut drawn = Drawn { head: row(["", "paper", "ours"]), ..Drawn::default() };
     let mut series = Vec::new();
-    for (name, trace) in traces(studio) {
+    for (name, trace) in traces(inputs) {
         let mut volatility = Volatility::new(trace.samples());
         (0..trace.epochs()).for_each(|epoch| volatility.observe(trace.row(epoch), SEED, epoch as u64));
         let variances = volatility.variances();
@@ -138,10 +138,10 @@ fn stable(sets: &[Vec<Id>]) -> (usize, &[Id]) {
     (epoch, &sets[epoch])
 }
 
-fn settling(studio: &Studio<'_>) -> Result<Drawn> {
+fn settling(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let mut drawn = Drawn { head: row(["", "paper", "ours"]), ..Drawn::default() };
     let mut series = Vec::new();
-    for (name, trace) in traces(studio) {
+    for (name, trace) in traces(inputs) {
         let sets = sets(trace);
         let (epoch, _) = stable(&sets);
         drawn.rows.push(vec![
@@ -187,8 +187,8 @@ fn reorder(values: &mut [f32], set: &[Id], fresh: &[f32]) {
     }
 }
 
-fn precision(studio: &Studio<'_>) -> Result<Drawn> {
-    let (trace, Some(reevaluated)) = (&studio.world.trace, &studio.world.reevaluated) else {
+fn precision(inputs: &FigureInputs<'_>) -> Result<Drawn> {
+    let (trace, Some(reevaluated)) = (&inputs.scenario.trace, &inputs.scenario.reevaluated) else {
         return Err(Error::invalid(
             "this figure compares with losses under the current model: give a trace that has them, as `reevaluated`",
         ));
@@ -216,7 +216,7 @@ fn precision(studio: &Studio<'_>) -> Result<Drawn> {
         points.iter().map(|point| point.1).sum::<f64>() / points.len().max(1) as f64 / 100.0
     };
     let (seconds_set, seconds_all) =
-        (costs(studio, set, &[]), costs(studio, &everybody(trace), &everybody(trace)));
+        (costs(inputs, set, &[]), costs(inputs, &all_samples(trace), &all_samples(trace)));
     let cells = |name: &str, paper: &str, ours: f64, seconds: f64| {
         vec![name.to_owned(), paper.to_owned(), percent(ours), format!("{seconds:.2}")]
     };
@@ -269,15 +269,15 @@ fn precision(studio: &Studio<'_>) -> Result<Drawn> {
     })
 }
 
-fn everybody(trace: &Trace) -> Vec<Id> {
+fn all_samples(trace: &Trace) -> Vec<Id> {
     (0..trace.samples() as Id).collect()
 }
 
 /// Modelled seconds to evaluate `ids`, of which `read` come from storage.
-fn costs(studio: &Studio<'_>, ids: &[Id], read: &[Id]) -> f64 {
-    let mut timeline = Timeline::new(studio.world.storage, studio.world.compute);
+fn costs(inputs: &FigureInputs<'_>, ids: &[Id], read: &[Id]) -> f64 {
+    let mut timeline = Timeline::new(inputs.scenario.storage, inputs.scenario.compute);
     timeline.begin_epoch(false);
-    timeline.evaluate(read.iter().map(|&id| studio.world.sizes.size(id)), ids.len());
+    timeline.evaluate(read.iter().map(|&id| inputs.scenario.sizes.size(id)), ids.len());
     timeline.end_epoch().seconds
 }
 

@@ -2,22 +2,22 @@
 
 use hotset_core::Result;
 
-use super::{Arm, Arms, Drawn, Figure, Studio, percent, row, times};
+use super::{Arm, Arms, Drawn, Figure, FigureInputs, percent, row, times};
 use crate::report::Bars;
 
 pub(super) const ICACHE_10: Figure = Figure {
     name: "icache-10",
     source: "iCache, figure 10",
     shows: "what each technique adds to training time",
-    draw: |studio| parts(studio, "iis", "icache", &["1", "1.4 x", "1.7 x", "2.3 x"], &["-", "-", "-", "-"]),
+    draw: |inputs| parts(inputs, "iis", "icache", &["1", "1.4 x", "1.7 x", "2.3 x"], &["-", "-", "-", "-"]),
 };
 
 pub(super) const ICACHE_11: Figure = Figure {
     name: "icache-11",
     source: "iCache, figure 11",
     shows: "what each technique adds to the hit ratio",
-    draw: |studio| {
-        parts(studio, "iis", "icache", &["1", "1.4 x", "1.7 x", "2.3 x"], &["2 %", "2 %", "25 %", "37 %"])
+    draw: |inputs| {
+        parts(inputs, "iis", "icache", &["1", "1.4 x", "1.7 x", "2.3 x"], &["2 %", "2 %", "25 %", "37 %"])
     },
 };
 
@@ -25,13 +25,13 @@ pub(super) const IMPACT_14: Figure = Figure {
     name: "impact-14",
     source: "ImPACT, figure 14",
     shows: "what each technique adds to time and hit ratio",
-    draw: |studio| {
-        parts(studio, "hybrid", "impact", &["1", "1.9 x", "3.9 x", "4.6 x"], &["-", "-", "37 %", "43 %"])
+    draw: |inputs| {
+        parts(inputs, "hybrid", "impact", &["1", "1.9 x", "3.9 x", "4.6 x"], &["-", "-", "37 %", "43 %"])
     },
 };
 
 fn parts(
-    studio: &Studio<'_>,
+    inputs: &FigureInputs<'_>,
     strategy: &str,
     policy: &str,
     speedups: &[&str; 4],
@@ -45,7 +45,7 @@ fn parts(
         Arm::new("All (with packages)", &own, "20%").packed(),
         Arm::new("bound (belady)", &format!("{strategy}+belady"), "20%"),
     ];
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let rows = arms.labels.iter().zip(&arms.means).enumerate().map(|(index, (label, mean))| {
         vec![
             label.clone(),

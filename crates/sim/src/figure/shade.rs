@@ -5,7 +5,7 @@
 
 use hotset_core::Result;
 
-use super::{Arm, Arms, Drawn, Figure, Studio, percent, row, times};
+use super::{Arm, Arms, Drawn, Figure, FigureInputs, percent, row, times};
 use crate::report::{Bars, Lines, Series};
 
 pub(super) const SHADE_5: Figure = Figure {
@@ -32,12 +32,12 @@ pub(super) const SHADE_12: Figure = Figure {
 const SIZES: [(&str, f64); 4] = [("10%", 10.0), ("25%", 25.0), ("50%", 50.0), ("75%", 75.0)];
 
 /// Every pair at every size: a row a pair, a column a size.
-fn sweep(studio: &Studio<'_>, pairs: &[(&str, &str)]) -> Result<(Arms, Vec<Series>)> {
+fn sweep(inputs: &FigureInputs<'_>, pairs: &[(&str, &str)]) -> Result<(Arms, Vec<Series>)> {
     let arms: Vec<Arm> = pairs
         .iter()
         .flat_map(|(label, pair)| SIZES.iter().map(move |(size, _)| Arm::new(label, pair, size)))
         .collect();
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let series = pairs.iter().enumerate().map(|(index, (label, _))| Series {
         name: (*label).to_owned(),
         points: SIZES
@@ -61,14 +61,14 @@ fn plot(series: Vec<Series>) -> (String, String) {
     (lines.title.clone(), lines.svg())
 }
 
-fn naive(studio: &Studio<'_>) -> Result<Drawn> {
+fn naive(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let pairs = [
         ("LRU", "batchloss+lru"),
         ("LFU", "batchloss+lfu"),
         ("priority", "batchloss+pq"),
         ("MIN", "batchloss+belady"),
     ];
-    let (arms, series) = sweep(studio, &pairs)?;
+    let (arms, series) = sweep(inputs, &pairs)?;
     let rows = pairs.iter().enumerate().map(|(index, (label, pair))| {
         let hits = (0..SIZES.len()).map(|at| percent(arms.means[index * SIZES.len() + at].hit_ratio()));
         let paper = if *label == "MIN" { "highest" } else { "the same, low" };
@@ -83,7 +83,7 @@ fn naive(studio: &Studio<'_>) -> Result<Drawn> {
     })
 }
 
-fn policies(studio: &Studio<'_>) -> Result<Drawn> {
+fn policies(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let pairs = [
         ("baseline LRU", "uniform+lru"),
         ("sh_lru", "batchloss+lru"),
@@ -103,7 +103,7 @@ fn policies(studio: &Studio<'_>) -> Result<Drawn> {
         "MIN" | "SHADE, repeat 3" => "-",
         _ => "about 1.94 x",
     };
-    let (arms, series) = sweep(studio, &pairs)?;
+    let (arms, series) = sweep(inputs, &pairs)?;
     let base = arms.means[0].hit_ratio();
     let rows = pairs.iter().enumerate().map(|(index, (label, pair))| {
         let means = &arms.means[index * SIZES.len()..(index + 1) * SIZES.len()];
@@ -128,7 +128,7 @@ fn policies(studio: &Studio<'_>) -> Result<Drawn> {
     })
 }
 
-fn beside_others(studio: &Studio<'_>) -> Result<Drawn> {
+fn beside_others(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let systems = [
         ("SHADE (pads[repeat=3]+app)", "pads[repeat=3]+app", "72.5 %"),
         ("SHADE without repeat (pads+app)", "pads+app", "-"),
@@ -136,7 +136,7 @@ fn beside_others(studio: &Studio<'_>) -> Result<Drawn> {
         ("Emul_Quiv (quiver+quiver)", "quiver+quiver", "about 20 %"),
     ];
     let arms: Vec<Arm> = systems.iter().map(|(label, pair, _)| Arm::new(label, pair, "20%")).collect();
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let rows = systems.iter().enumerate().map(|(index, (label, _, paper))| {
         let mean = &arms.until_full[index];
         vec![

@@ -2,7 +2,7 @@
 
 use hotset_core::Result;
 
-use super::{Arm, Arms, Drawn, Figure, Studio, percent, row, times};
+use super::{Arm, Arms, Drawn, Figure, FigureInputs, percent, row, times};
 use crate::report::{Lines, Series};
 use crate::timeline::Storage;
 
@@ -17,14 +17,14 @@ pub(super) const ICACHE_16: Figure = Figure {
     name: "icache-16",
     source: "iCache, figure 16",
     shows: "speedup and hit ratio by cache size",
-    draw: |studio| {
+    draw: |inputs| {
         let paper = [
             ("1.7 x", "37 %", "2 %"),
             ("1.9 x", "55 %", "9 %"),
             ("2.1 x", "69 %", "23 %"),
             ("2.4 x", "83 %", "48 %"),
         ];
-        cache_sizes(studio, "iis+icache", &paper)
+        cache_sizes(inputs, "iis+icache", &paper)
     },
 };
 
@@ -32,14 +32,14 @@ pub(super) const IMPACT_20: Figure = Figure {
     name: "impact-20",
     source: "ImPACT, figure 20",
     shows: "speedup and hit ratio by cache size",
-    draw: |studio| {
+    draw: |inputs| {
         let paper = [
             ("2.9 x", "43 %", "2 %"),
             ("3.1 x", "61 %", "9 %"),
             ("3.3 x", "74 %", "23 %"),
             ("3.6 x", "88 %", "48 %"),
         ];
-        cache_sizes(studio, "hybrid+impact", &paper)
+        cache_sizes(inputs, "hybrid+impact", &paper)
     },
 };
 
@@ -55,14 +55,14 @@ pub(super) const IMPACT_22: Figure =
 
 const SIZES: [&str; 4] = ["20%", "40%", "60%", "80%"];
 
-fn cache_sizes(studio: &Studio<'_>, own: &str, paper: &[(&str, &str, &str); 4]) -> Result<Drawn> {
+fn cache_sizes(inputs: &FigureInputs<'_>, own: &str, paper: &[(&str, &str, &str); 4]) -> Result<Drawn> {
     let mut arms = Vec::new();
     for size in SIZES {
         arms.push(Arm::new("Default", "uniform+lru", size));
         arms.push(Arm::new("with packages", own, size).packed());
         arms.push(Arm::new("without packages", own, size));
     }
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let rows = SIZES.iter().zip(paper).enumerate().map(|(index, (size, paper))| {
         let [default, packed, plain] = [3 * index, 3 * index + 1, 3 * index + 2];
         vec![
@@ -109,15 +109,15 @@ fn cache_sizes(studio: &Studio<'_>, own: &str, paper: &[(&str, &str, &str); 4]) 
     })
 }
 
-fn workers(studio: &Studio<'_>) -> Result<Drawn> {
+fn workers(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let counts = [2usize, 4, 6, 8, 16];
     let mut arms = Vec::new();
     for count in counts {
-        let storage = Storage { concurrency: count, ..studio.world.storage };
+        let storage = Storage { concurrency: count, ..inputs.scenario.storage };
         arms.push(Arm::new("Default", "uniform+lru", "20%").on(storage));
         arms.push(Arm::new("iCache", "iis+icache", "20%").packed().on(storage));
     }
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let paper = |count: usize| match count {
         2 => ("3.9 x", "96.7 %"),
         16 => ("1.2 x", "28.9 %"),
@@ -164,13 +164,13 @@ fn workers(studio: &Studio<'_>) -> Result<Drawn> {
     })
 }
 
-fn set_sizes(studio: &Studio<'_>) -> Result<Drawn> {
+fn set_sizes(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let shares = ["0", "0.1", "0.25", "0.5", "0.75", "1"];
     let arms: Vec<Arm> = shares
         .iter()
         .map(|share| Arm::new(share, &format!("hybrid[s_share={share}]+impact"), "20%").packed())
         .collect();
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let rows = arms.labels.iter().zip(&arms.means).map(|(share, mean)| {
         vec![
             share.clone(),
@@ -208,7 +208,7 @@ fn set_sizes(studio: &Studio<'_>) -> Result<Drawn> {
     })
 }
 
-fn disks(studio: &Studio<'_>) -> Result<Drawn> {
+fn disks(inputs: &FigureInputs<'_>) -> Result<Drawn> {
     let ssd = Storage { latency: 1e-4, bandwidth: Some(5e8), concurrency: 6 };
     let hdd = Storage { latency: 8e-3, bandwidth: Some(1.5e8), concurrency: 1 };
     let arm = |label: &str, pair: &str, storage| Arm::new(label, pair, "20%").on(storage);
@@ -218,7 +218,7 @@ fn disks(studio: &Studio<'_>) -> Result<Drawn> {
         arm("HDD", "uniform+lru", hdd),
         arm("HDD", "hybrid+impact", hdd).packed(),
     ];
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let cells = |disk: &str, paper: &str, at: usize| {
         vec![
             disk.to_owned(),

@@ -2,35 +2,35 @@
 
 use hotset_core::Result;
 
-use super::{Arm, Arms, Drawn, Figure, Studio, percent, times};
+use super::{Arm, Arms, Drawn, Figure, FigureInputs, percent, times};
 use crate::report::Bars;
 
 pub(super) const ICACHE_8A: Figure = Figure {
     name: "icache-8a",
     source: "iCache, figure 8a",
     shows: "training time of an epoch, by system",
-    draw: |studio| systems(studio, &ICACHE, Measure::Time),
+    draw: |inputs| systems(inputs, &ICACHE, Measure::Time),
 };
 
 pub(super) const ICACHE_9: Figure = Figure {
     name: "icache-9",
     source: "iCache, figure 9",
     shows: "I/O time of an epoch, by system",
-    draw: |studio| systems(studio, &ICACHE, Measure::Wait),
+    draw: |inputs| systems(inputs, &ICACHE, Measure::Wait),
 };
 
 pub(super) const IMPACT_12: Figure = Figure {
     name: "impact-12",
     source: "ImPACT, figure 12",
     shows: "training time of an epoch, by system",
-    draw: |studio| systems(studio, &IMPACT, Measure::Time),
+    draw: |inputs| systems(inputs, &IMPACT, Measure::Time),
 };
 
 pub(super) const IMPACT_13: Figure = Figure {
     name: "impact-13",
     source: "ImPACT, figure 13",
     shows: "I/O time of an epoch, by system",
-    draw: |studio| systems(studio, &IMPACT, Measure::Wait),
+    draw: |inputs| systems(inputs, &IMPACT, Measure::Wait),
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -73,7 +73,7 @@ const IMPACT: Systems = Systems {
     ],
 };
 
-fn systems(studio: &Studio<'_>, systems: &Systems, measure: Measure) -> Result<Drawn> {
+fn systems(inputs: &FigureInputs<'_>, systems: &Systems, measure: Measure) -> Result<Drawn> {
     let arms: Vec<Arm> = systems
         .rows
         .iter()
@@ -82,7 +82,7 @@ fn systems(studio: &Studio<'_>, systems: &Systems, measure: Measure) -> Result<D
             if packed { arm.packed() } else { arm }
         })
         .collect();
-    let arms = Arms::run(studio, &arms)?;
+    let arms = Arms::run(inputs, &arms)?;
     let own = systems.rows[systems.own].0;
     let (paper, ours, value) = match measure {
         Measure::Time => (format!("{own} over it, paper"), format!("{own} over it, ours"), "epoch s"),

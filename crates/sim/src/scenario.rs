@@ -13,7 +13,7 @@ use crate::{Trace, sizes};
 
 /// What all runs share.
 #[derive(Clone)]
-pub struct World {
+pub struct Scenario {
     /// The trace's name, for reports.
     pub name: String,
     /// The losses at which samples are trained.
@@ -36,7 +36,7 @@ pub struct World {
     pub packages: Option<u64>,
 }
 
-impl World {
+impl Scenario {
     /// Losses and sizes that belong together, with a storage of 5 ms and 16 requests in flight and a trainer
     /// of 30 ms a batch of 256.
     pub fn new(

@@ -8,7 +8,7 @@ use hotset_core::counters::Counters;
 use hotset_core::run::Packing;
 
 /// Reads of an epoch that belong to no slot, spread over it.
-pub(crate) struct Pace {
+pub(crate) struct OtherReads {
     other: (u64, u64),
     /// Requests of the packer: how many of which bytes, reads and writes.
     work: [(u64, u64); 2],
@@ -16,7 +16,7 @@ pub(crate) struct Pace {
     done: u64,
 }
 
-impl Pace {
+impl OtherReads {
     /// Of an epoch of `slots` that was just begun, what is packed in it, and what was counted of it so far.
     pub(crate) fn new(counters: &Counters, packing: &Packing, slots: usize) -> Self {
         let mean = |bytes: u64, count: u64| bytes.checked_div(count).unwrap_or(0);
@@ -73,16 +73,16 @@ mod tests {
             whole: vec![(7, vec![1, 2])],
             single: (10..49).collect(),
         };
-        let mut pace = Pace::new(&counters, &packing, 10);
-        assert_eq!(pace.evaluation().collect::<Vec<_>>(), [50, 50, 50]);
-        let each: Vec<Vec<u64>> = (0..10).map(|slot| pace.work(slot).collect()).collect();
+        let mut other_reads = OtherReads::new(&counters, &packing, 10);
+        assert_eq!(other_reads.evaluation().collect::<Vec<_>>(), [50, 50, 50]);
+        let each: Vec<Vec<u64>> = (0..10).map(|slot| other_reads.work(slot).collect()).collect();
         assert!(each.iter().all(|requests| (4..=5).contains(&requests.len())), "{each:?}");
         assert_eq!(each.concat().iter().sum::<u64>(), 4000 + 8000);
     }
 
     #[test]
     fn an_epoch_without_packing_makes_no_requests() {
-        let mut pace = Pace::new(&Counters::default(), &Packing::default(), 0);
-        assert_eq!((pace.evaluation().count(), pace.work(0).count()), (0, 0));
+        let mut other_reads = OtherReads::new(&Counters::default(), &Packing::default(), 0);
+        assert_eq!((other_reads.evaluation().count(), other_reads.work(0).count()), (0, 0));
     }
 }
