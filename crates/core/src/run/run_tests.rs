@@ -272,7 +272,7 @@ fn easy_samples_come_in_packages_at_a_fraction_of_the_requests() {
         assert!(packed > 1_500 && substituted > 100 && storage_requests < 1_200, "{:?}", epoch.counters);
         assert_eq!(package_reads, u64::from(packages));
         let ids: BTreeSet<Id> = epoch.plan.ids().iter().copied().collect();
-        assert_eq!(ids.len(), epoch.plan.len(), "nobody is served twice");
+        assert_eq!(ids.len(), epoch.plan.len(), "no sample is served twice");
         let keys = epoch.plan.keys().unwrap();
         assert!(epoch.plan.unserved().iter().all(|&id| !keys.is_high(id)), "no hard sample is substituted");
     }
@@ -292,7 +292,7 @@ fn runs_of_shards_are_packages_from_the_first_epoch_and_nothing_is_packed() {
         assert_eq!(storage_requests, single + u64::from(packages));
         assert!(f64::from(packages) / (packed as f64) < 0.05, "{packages} for {packed}");
         let ids: BTreeSet<Id> = epoch.plan.ids().iter().copied().collect();
-        assert_eq!(ids.len(), epoch.plan.len(), "nobody is served twice");
+        assert_eq!(ids.len(), epoch.plan.len(), "no sample is served twice");
     }
     let (first, last) = (&epochs[0].counters, &epochs[11].counters);
     assert_eq!((first.plan.packed, first.plan.single), (4_000, 0), "every sample lies in a run");
