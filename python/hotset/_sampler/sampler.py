@@ -6,7 +6,7 @@ that a request tells its epoch even from workers that outlive epochs. `update` s
 which the next plans are made.
 
 An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and
-losses leave without waiting for the GPU (`loss_reports`). What its loader does wrong is told by `loader_checks`.
+losses leave without waiting for the GPU (`loss_reports`). Mistakes of its loader are told by `loader_checks`.
 """
 
 from __future__ import annotations
