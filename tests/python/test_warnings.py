@@ -183,7 +183,7 @@ def shuffled(tmp_path: Path, server: Server, kind: str, method: str) -> tuple[li
         check=True,
         env={**os.environ, "HOTSET_SERVER": str(server.socket)},
     )
-    return [line for line in done.stderr.splitlines() if "HotsetWarning" in line], done.stdout
+    return [line for line in done.stderr.splitlines() if "HotsetWarning: " in line], done.stdout
 
 
 @pytest.mark.parametrize("method", ["", "fork", "spawn"])

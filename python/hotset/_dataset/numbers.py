@@ -58,9 +58,13 @@ class Number(int):
         return _number, (int(self), self.epoch, self.plan)
 
 
-@lru_cache(maxsize=64)
 def numbers_of(epoch: int, plan: PlanMark | None = None) -> type[Number]:
     """Makes marked numbers of `epoch` from plain ones; without `plan` every dataset takes them."""
+    return _class_of(epoch, plan)
+
+
+@lru_cache(maxsize=64)
+def _class_of(epoch: int, plan: PlanMark | None) -> type[Number]:
     mark = {"__slots__": (), "__module__": __name__, "epoch": epoch, "plan": plan}
     return type("Number", (Number,), mark)
 
@@ -77,4 +81,4 @@ def named(thing: object) -> str:
 
 
 def _number(value: int, epoch: int, plan: PlanMark | None) -> Number:
-    return numbers_of(epoch, plan)(value)
+    return _class_of(epoch, plan)(value)
