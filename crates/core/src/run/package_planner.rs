@@ -64,7 +64,7 @@ pub(super) struct PackagePlanner {
     next: u32,
 }
 
-/// What [`PackagePlanner::save`] gives.
+/// What a planner saves of its packages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SavedPacking {
     /// The packages that were being made, or that no plan used yet.
