@@ -66,12 +66,13 @@ fn job(job: &JobStats, epochs: usize, width: usize) -> String {
     let mut lines = vec![
         format!("job {} · {what} · {}", job.job, job.place),
         format!(
-            "  {} samples, {}; keeps {} samples, {} of {}",
+            "  {} samples, {}; keeps {} samples, {} of {}{}",
             job.samples,
             human(job.bytes),
             job.resident_samples,
             human(job.resident_bytes),
             human(job.capacity),
+            shared(job),
         ),
     ];
     lines.extend(regions(job));
@@ -91,6 +92,15 @@ fn job(job: &JobStats, epochs: usize, width: usize) -> String {
     }
     let packs = job.packages.is_some() || rows.iter().any(|(_, epoch)| epoch.package_reads > 0);
     format!("{head}\n{}", table(&rows, packs, width))
+}
+
+/// That other jobs keep samples in the same cache, where they do.
+fn shared(job: &JobStats) -> String {
+    if job.cache_members < 2 {
+        return String::new();
+    }
+    let hits = job.total.as_ref().map_or(0, |total| total.shared_hits);
+    format!(", shared by {} jobs ({} on what others brought)", job.cache_members, counted(hits, "hit"))
 }
 
 /// The parts of a capacity that has several, and how it is split.

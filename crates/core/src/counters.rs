@@ -51,6 +51,8 @@ block! {
         planned,
         /// Servings for which the plan asks for no read.
         hit,
+        /// Slots that need no read because another job that shares the cache has brought their sample; inside `hit`.
+        shared_hits,
         /// Servings whose bytes come in a package.
         packed,
         /// Servings with a read of their own.

@@ -12,6 +12,7 @@ pub mod id;
 pub mod importance;
 pub mod packages;
 pub mod policy;
+pub mod positions;
 mod remark;
 pub mod rng;
 pub mod run;

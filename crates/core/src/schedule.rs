@@ -17,10 +17,9 @@ use crate::Id;
 use crate::bits::Bits;
 use crate::packages::Packages;
 use crate::policy::{Begin, Sizes};
+use crate::positions::Positions;
 use crate::sampling::{Event, Plan};
 use crate::tally::Serving;
-
-const NONE: u32 = u32::MAX;
 
 /// The most slots and the most bytes of a block: reads within one may become one request.
 const BLOCK_SLOTS: usize = 256;
@@ -66,17 +65,13 @@ impl Stage {
 /// One epoch's plan and how far it has come.
 pub struct Schedule {
     plan: Arc<Plan>,
-    /// The first slot of each id that is not done; slots of one id are chained by `next`.
-    first: Vec<u32>,
-    /// The next slot of the same id. Empty while no id repeats.
-    next: Vec<u32>,
+    /// Where each id is served, and the first slot not yet decided.
+    positions: Arc<Positions>,
     stages: Vec<Stage>,
     /// What was decided of each slot.
     outcomes: Vec<Option<Outcome>>,
     /// Slots that serve an id which an earlier slot serves. Empty while no id repeats.
     repeated: Bits,
-    /// The first slot not yet decided.
-    frontier: usize,
     /// Where the block ends that the frontier lies in.
     block_end: usize,
     ranks: Vec<Rank>,
@@ -104,20 +99,9 @@ impl Schedule {
     /// A plan that no rank has begun. `samples` is the catalog's length.
     pub fn new(plan: Arc<Plan>, samples: usize) -> Self {
         let slots = plan.ids().len();
-        let mut first = vec![NONE; samples];
-        let mut next = Vec::new();
-        for (slot, &id) in plan.ids().iter().enumerate().rev() {
-            let head = &mut first[id as usize];
-            if *head != NONE && next.is_empty() {
-                next = vec![NONE; slots];
-            }
-            if let Some(link) = next.get_mut(slot) {
-                *link = *head;
-            }
-            *head = slot as u32;
-        }
+        let positions = Positions::new(&plan, samples);
         let mut repeated = Bits::default();
-        if !next.is_empty() {
+        if positions.repeats() {
             repeated = Bits::new(slots);
             let mut seen = Bits::new(samples);
             for (slot, &id) in plan.ids().iter().enumerate().filter(|(slot, _)| !plan.is_silent(*slot)) {
@@ -129,12 +113,10 @@ impl Schedule {
         let ranks = vec![Rank::default(); plan.world() as usize];
         Self {
             plan,
-            first,
-            next,
+            positions: Arc::new(positions),
             stages: vec![Stage::Ahead; slots],
             outcomes: vec![None; slots],
             repeated,
-            frontier: 0,
             block_end: 0,
             ranks,
             restored: false,
@@ -168,7 +150,7 @@ impl Schedule {
         let mut schedule = Self::new(plan, samples);
         for (slot, (stage, outcome)) in decided.enumerate().take(schedule.stages.len()) {
             (schedule.stages[slot], schedule.outcomes[slot]) = (stage, outcome);
-            schedule.frontier = slot + 1;
+            schedule.positions.set_frontier(slot + 1);
             if stage.is_done() {
                 schedule.finish(slot, stage);
             }
@@ -183,8 +165,8 @@ impl Schedule {
     #[must_use]
     pub fn recut(self, world: u32) -> Self {
         let plan = Arc::new(self.plan.recut(world));
-        let samples = self.first.len();
-        let decided = self.frontier.min(plan.len());
+        let samples = self.positions.samples();
+        let decided = self.frontier().min(plan.len());
         let (told, generation) = (self.told(), self.generation);
         let states = self.stages.into_iter().zip(self.outcomes).take(decided);
         Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) }
@@ -255,7 +237,12 @@ impl Schedule {
 
     /// How many slots were decided.
     pub fn frontier(&self) -> usize {
-        self.frontier
+        self.positions.frontier()
+    }
+
+    /// Where its plan serves each id, for the cache that decides it.
+    pub fn positions(&self) -> &Arc<Positions> {
+        &self.positions
     }
 
     /// How far a slot has come.
@@ -275,17 +262,19 @@ impl Schedule {
 
     /// The next slot to decide, skipping those that are done and those of ranks that have left.
     pub fn next_undecided(&mut self) -> Option<usize> {
-        while self.frontier < self.stages.len()
-            && (self.stages[self.frontier].is_done() || self.ranks[self.frontier % self.ranks.len()].closed)
+        let mut slot = self.frontier();
+        while slot < self.stages.len()
+            && (self.stages[slot].is_done() || self.ranks[slot % self.ranks.len()].closed)
         {
-            self.frontier += 1;
+            slot += 1;
         }
-        (self.frontier < self.stages.len()).then_some(self.frontier)
+        self.positions.set_frontier(slot);
+        (slot < self.stages.len()).then_some(slot)
     }
 
     /// Where the block of the next slot to decide ends.
     pub fn block_end(&mut self, sizes: &dyn Sizes) -> usize {
-        while self.block_end <= self.frontier && self.block_end < self.stages.len() {
+        while self.block_end <= self.frontier() && self.block_end < self.stages.len() {
             let mut bytes = 0;
             let ids = self.plan.ids()[self.block_end..].iter().take(BLOCK_SLOTS);
             let fits = |&&id: &&Id| {
@@ -299,16 +288,16 @@ impl Schedule {
 
     /// Whether every slot was decided, or belongs to a rank that has left.
     pub fn is_decided(&self) -> bool {
-        let mut rest = self.stages.iter().enumerate().skip(self.frontier);
+        let mut rest = self.stages.iter().enumerate().skip(self.frontier());
         rest.all(|(slot, stage)| stage.is_done() || self.ranks[slot % self.ranks.len()].closed)
     }
 
     /// Notes what was decided of the slot that [`Self::next_undecided`] gave. When its bytes are there, that is said by
     /// [`Self::wait`].
     pub fn decide(&mut self, slot: usize, outcome: Outcome) {
-        debug_assert_eq!(slot, self.frontier);
+        debug_assert_eq!(slot, self.frontier());
         (self.stages[slot], self.outcomes[slot]) = (Stage::Unread, Some(outcome));
-        self.frontier = slot + 1;
+        self.positions.set_frontier(slot + 1);
     }
 
     /// Notes that the bytes of a decided slot are held, or are on their way.
@@ -319,7 +308,7 @@ impl Schedule {
 
     /// Whether the plan serves an id twice.
     pub fn repeats(&self) -> bool {
-        !self.next.is_empty()
+        self.positions.repeats()
     }
 
     /// The slot that a request of `rank` for `id` takes, decided or not.
@@ -371,16 +360,6 @@ impl Schedule {
     /// How many decided slots of `id` were not asked for yet.
     pub fn holds(&self, id: Id) -> u32 {
         self.chain(id).filter(|&slot| self.stages[slot] == Stage::Waiting).count() as u32
-    }
-
-    /// The first undecided slot of `id` beyond the slot being decided.
-    pub fn due(&self, id: Id) -> Option<usize> {
-        self.chain(id).find(|&slot| slot > self.frontier)
-    }
-
-    /// The first undecided slot of `id`, when no slot of this epoch is being decided.
-    pub fn first_due(&self, id: Id) -> Option<usize> {
-        self.chain(id).find(|&slot| slot >= self.frontier)
     }
 
     /// Takes a decided slot for a waiting reader; the state it had.
@@ -471,12 +450,13 @@ impl Schedule {
                     if was == Stage::Served {
                         back.push(slot);
                     }
-                    self.stages[slot] = if slot < self.frontier { Stage::Again } else { Stage::Ahead };
-                    let head = &mut self.first[self.plan.ids()[slot] as usize];
-                    *head = (*head).min(slot as u32);
+                    self.stages[slot] = if slot < self.frontier() { Stage::Again } else { Stage::Ahead };
+                    self.positions.reopen(self.plan.ids()[slot], slot);
                 }
                 // Passed over while the rank was closed: deciding will not come back to it.
-                Stage::Ahead if position >= start && slot < self.frontier => self.stages[slot] = Stage::Again,
+                Stage::Ahead if position >= start && slot < self.frontier() => {
+                    self.stages[slot] = Stage::Again
+                }
                 Stage::Ahead if position < start => self.finish(slot, Stage::Left),
                 was @ (Stage::Again | Stage::Unread | Stage::Waiting) if position < start => {
                     left.push((slot, was));
@@ -501,7 +481,7 @@ impl Schedule {
             return 0;
         }
         let world = self.ranks.len();
-        let reached = self.frontier.saturating_sub(rank).div_ceil(world).min(self.plan.rank_len());
+        let reached = self.frontier().saturating_sub(rank).div_ceil(world).min(self.plan.rank_len());
         let ahead = self.plan.rank_len() - reached.max(self.ranks[rank].oldest);
         self.abandon_before(rank, reached, decided) + ahead
     }
@@ -520,16 +500,14 @@ impl Schedule {
     pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, Stage)> {
         let open = |slot: &usize| matches!(self.stages[*slot], Stage::Waiting | Stage::Unread | Stage::Again);
         let slots: Vec<(usize, Stage)> =
-            (slot..self.frontier).filter(open).map(|slot| (slot, self.stages[slot])).collect();
+            (slot..self.frontier()).filter(open).map(|slot| (slot, self.stages[slot])).collect();
         slots.iter().for_each(|&(slot, _)| self.finish(slot, Stage::Left));
         slots
     }
 
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        4 * (self.plan.ids().len() + self.first.len() + self.next.len())
-            + 2 * self.stages.len()
-            + self.repeated.memory()
+        4 * self.plan.ids().len() + self.positions.memory() + 2 * self.stages.len() + self.repeated.memory()
     }
 
     fn abandon_before(&mut self, rank: usize, until: usize, decided: &mut Vec<(usize, Stage)>) -> usize {
@@ -558,20 +536,11 @@ impl Schedule {
 
     fn finish(&mut self, slot: usize, stage: Stage) {
         self.stages[slot] = stage;
-        let id = self.plan.ids()[slot] as usize;
-        while self.first[id] != NONE && self.stages[self.first[id] as usize].is_done() {
-            let done = self.first[id] as usize;
-            self.first[id] = self.next.get(done).copied().unwrap_or(NONE);
-        }
+        self.positions.pass(self.plan.ids()[slot], |slot| self.stages[slot].is_done());
     }
 
     fn chain(&self, id: Id) -> impl Iterator<Item = usize> + '_ {
-        let mut at = self.first[id as usize];
-        std::iter::from_fn(move || {
-            let slot = (at != NONE).then_some(at as usize)?;
-            at = self.next.get(slot).copied().unwrap_or(NONE);
-            Some(slot)
-        })
+        self.positions.slots(id)
     }
 }
 

@@ -32,12 +32,12 @@ fn a_request_takes_the_earliest_slot_of_its_id_and_rank() {
 fn due_looks_beyond_the_slot_being_decided() {
     let mut schedule = schedule(1, &[1, 2, 1, 3]);
     assert_eq!(schedule.next_undecided(), Some(0));
-    assert_eq!(schedule.due(1), Some(2));
-    assert_eq!(schedule.due(3), Some(3));
+    assert_eq!(schedule.positions().due(1, true), Some(2));
+    assert_eq!(schedule.positions().due(3, true), Some(3));
     schedule.decide(0, Outcome::Single);
     schedule.next_undecided();
     schedule.decide(1, Outcome::Single);
-    assert_eq!(schedule.due(2), None);
+    assert_eq!(schedule.positions().due(2, true), None);
     assert!(schedule.waits_before(2, 2) && !schedule.waits_before(2, 1) && !schedule.waits_before(3, 4));
 }
 

@@ -190,6 +190,11 @@ impl Tally {
         plan.storage_bytes += traffic.bytes;
     }
 
+    /// A slot of `epoch` needs no read because another job has brought its sample.
+    pub fn hits_shared(&mut self, epoch: u64) {
+        self.of(Some(epoch)).plan.shared_hits += 1;
+    }
+
     // What is served.
 
     /// A slot of `epoch` was served, or a sample that no plan serves.

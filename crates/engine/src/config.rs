@@ -24,6 +24,8 @@ pub struct Config {
     pub retries: u32,
     /// How long a job whose last reader has gone is kept.
     pub linger: Duration,
+    /// Keep a log of what happens to each cache, which something must take away: see [`Engine::take_log`](crate::Engine::take_log).
+    pub log: bool,
     /// How long a plan waits for ranks that have not come or not reported, from the first that came.
     pub patience: Duration,
 }

@@ -4,6 +4,7 @@
 //! the engine reads ahead along the plan, lays samples into an arena of shared memory, and leases batches to
 //! readers, which map that memory and never get bytes over a socket.
 
+mod caches;
 mod config;
 mod dataset;
 mod engine;

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::bytes::human;
+use hotset_core::cache::Cache;
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
-use crate::engine::{Engine, SessionId};
+use crate::engine::{Engine, SessionId, Shared};
 use crate::jobs::less_memory;
 use crate::packing::{self, NewPackages, Place};
-use crate::ready::{Ready, Terms};
+use crate::ready::{Ready, Terms, cache_key};
 use crate::residency::MOST_KEEPERS;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::sync::thread::JoinHandle;
+use crate::sync::{MutexGuard, thread};
 
 impl Engine {
     /// Opens a job, or joins it if it is open with the same settings.
@@ -59,7 +61,7 @@ impl Engine {
             drop(state);
             let available = (self.shared.available)();
             let state = self.shared.lock();
-            let terms = state.terms(request, available)?;
+            let terms = state.terms(request, place, available)?;
             drop(state);
             // Takes as long as the dataset is large, so no request that is served waits for it.
             let ready = Ready::new(request, place, snapshot, &terms)?;
@@ -68,10 +70,11 @@ impl Engine {
                 return Ok(grant);
             }
             // Another job may have been opened or ended meanwhile, and left other memory.
-            if state.terms(request, available)?.same_as(&terms) {
+            if state.terms(request, place, available)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
-                let (serial, unfinished) = state.admit(session, ready);
+                let (serial, unfinished) = state.admit(session, ready, &terms)?;
                 packing::begin(&self.shared, &mut state, serial, unfinished);
+                fit_memory(&self.shared, state);
                 return Ok(grant);
             }
         }
@@ -84,6 +87,7 @@ impl Engine {
         let serial = job.serial;
         if job.clients.close(session.0) {
             state.end_job(serial);
+            fit_memory(&self.shared, state);
         }
     }
 
@@ -102,6 +106,7 @@ impl Engine {
         let mut state = self.shared.lock();
         if let Ok(serial) = state.jobs.named(job).map(|job| job.serial) {
             state.end_job(serial);
+            fit_memory(&self.shared, state);
         }
     }
 
@@ -112,8 +117,20 @@ impl Engine {
         for &serial in &ended {
             state.end_job(serial);
         }
+        fit_memory(&self.shared, state);
         !ended.is_empty()
     }
+}
+
+/// Fits caches and memory to the jobs that there are now, a slice a hold of the lock.
+fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State>) {
+    while state.fit_memory() {
+        drop(state);
+        thread::yield_now();
+        state = shared.lock();
+    }
+    // What others have let go of, readers may wait for.
+    shared.room.notify_all();
 }
 
 impl State {
@@ -130,7 +147,7 @@ impl State {
     }
 
     /// What a job that asks for this would get now, when so many bytes of memory can be had.
-    fn terms(&self, request: &JobRequest, available: u64) -> Result<Terms> {
+    fn terms(&self, request: &JobRequest, place: Option<&Place>, available: u64) -> Result<Terms> {
         let dataset = Arc::clone(self.datasets.named(&request.dataset)?);
         let trained = self.jobs.iter().filter(|job| job.dataset.key == dataset.key).count();
         if trained >= MOST_KEEPERS as usize {
@@ -140,16 +157,25 @@ impl State {
         }
         let whole = dataset.catalog.bytes();
         let asked = request.cache.of(whole);
-        let granted = self.grant_memory(asked, whole, available)?;
         let wanted = asked.min(whole);
-        let memory = self.config.memory.filter(|_| granted < wanted);
-        let less = memory.map(|memory| less_memory(granted, wanted, memory, self.jobs.granted()));
-        Ok(Terms { dataset, asked, granted, less })
+        let budget = self.budget(wanted, available)?;
+        let key = cache_key(request, place, dataset.key)?;
+        let caches = self.rooms.caches();
+        let cache = caches.find(&key);
+        let granted = caches.part_with(budget, cache, wanted, whole);
+        let less = granted < wanted;
+        let less = less.then(|| less_memory(granted, wanted, budget, caches.asked().saturating_add(wanted)));
+        Ok(Terms { dataset, asked, granted, less, key, cache, budget })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
-    fn admit(&mut self, session: SessionId, ready: Ready) -> (u64, Option<NewPackages>) {
-        let Ready { mut job, unfinished, residents, waiting } = ready;
+    fn admit(
+        &mut self,
+        session: SessionId,
+        ready: Ready,
+        terms: &Terms,
+    ) -> Result<(u64, Option<NewPackages>)> {
+        let Ready { mut job, cache, unfinished, waiting } = ready;
         tracing::info!(
             job = job.request.job,
             policy = job.grant.policy,
@@ -161,16 +187,40 @@ impl State {
         for schedule in job.run.schedules_mut() {
             schedule.set_generation(self.next_serial());
         }
-        for id in residents {
-            self.rooms.keep(&job.dataset, id, true);
-        }
+        let place = match (terms.cache, cache) {
+            (Some(place), _) => place,
+            (None, Some(cache)) => self.open_cache(terms, cache),
+            (None, None) => return Err(Error::internal("a job was made without a cache")),
+        };
+        let ask = terms.asked.min(job.dataset.catalog.bytes());
+        job.run.join(self.rooms.caches_mut().join(place, job.serial, ask)?);
         for id in waiting {
             self.rooms.claim(&job.dataset, id, true);
         }
         let serial = job.serial;
         self.jobs.insert(job);
-        self.fit_memory();
-        (serial, unfinished)
+        self.budget = terms.budget;
+        self.rooms.caches_mut().divide(terms.budget);
+        Ok((serial, unfinished))
+    }
+
+    /// Takes a cache in, as large as the others leave room for now; its serial.
+    fn open_cache(&mut self, terms: &Terms, mut cache: Cache) -> u64 {
+        if self.config.log {
+            cache.keep_log();
+        }
+        let free = terms.budget.saturating_sub(self.rooms.caches().capacity());
+        if cache.policy().capacity() > free {
+            cache.resize(free);
+        }
+        let mut residents = Vec::new();
+        cache.policy().residents(&mut |id| residents.push(id));
+        for id in residents {
+            self.rooms.keep(&terms.dataset, id, true);
+        }
+        let serial = self.next_serial();
+        self.rooms.caches_mut().open(serial, terms.key.clone(), &terms.dataset, cache);
+        serial
     }
 
     /// Ends a job: everything it keeps and everything it waits for is let go of. The thread that removes its packages,
@@ -186,47 +236,46 @@ impl State {
         if let Err(error) = self.rooms.withdraw(serial) {
             tracing::error!(%error, "what a job that ends was to read is lost to others");
         }
-        let mut residents = Vec::new();
-        job.run.cache().policy().residents(&mut |id| residents.push(id));
-        for id in residents {
-            self.rooms.keep(&job.dataset, id, false);
-        }
+        self.rooms.leave_cache(serial, job.run.member());
         tracing::info!(job = job.request.job, "job ended");
+        self.rooms.caches_mut().divide(self.budget);
         self.fit_memory();
         self.forget_datasets();
         job.packages.end()
     }
 
-    /// How many bytes a job gets that asks for `asked` of a dataset of `whole` bytes.
-    fn grant_memory(&self, asked: u64, whole: u64, available: u64) -> Result<u64> {
-        let wanted = asked.min(whole);
-        let taken = self.jobs.granted();
+    /// The bytes that all caches may keep together, for a job that wants so many of them. One that asks for more than
+    /// there is, others aside, is refused.
+    fn budget(&self, wanted: u64, available: u64) -> Result<u64> {
+        if let Some(memory) = self.config.memory {
+            return Ok(memory);
+        }
         let machine = self.config.machine;
-        if taken + wanted + reserve(taken + wanted) > machine && self.config.memory.is_none() {
-            let least = reserve(0);
+        if wanted + reserve(wanted) > machine {
             return Err(Error::invalid(format!(
-                "`cache` asks for {} but this machine (or its control group) has {} and other jobs take {}: ask \
-                 for at most {}",
+                "`cache` asks for {} but this machine (or its control group) has {}: ask for at most {}",
                 human(wanted),
                 human(machine),
-                human(taken),
-                human(((machine.saturating_sub(least)) / 8 * 7).saturating_sub(taken))
+                human(most_kept(machine))
             )));
         }
-        // What the arena has already is no more to be had.
-        let (has, more) = (self.rooms.residency().total(), taken + wanted + reserve(taken + wanted));
-        if more.saturating_sub(has) > available && self.config.memory.is_none() {
-            let most = (available + has).saturating_sub(reserve(0)) / 8 * 7;
+        // What the arena has already can be had too.
+        let free = available.saturating_add(self.rooms.residency().total());
+        if wanted + reserve(wanted) > free {
             return Err(Error::invalid(format!(
                 "`cache` asks for {} but of the {} of this machine (or its control group) only {} are free: ask for at \
                  most {}, or end what takes the rest",
                 human(wanted),
                 human(machine),
                 human(available),
-                human(most.saturating_sub(taken))
+                human(most_kept(free))
             )));
         }
-        let left = self.config.memory.map_or(u64::MAX, |memory| memory.saturating_sub(taken));
-        Ok(wanted.min(left))
+        Ok(most_kept(machine.min(free)))
     }
+}
+
+/// How many bytes caches may keep of so many bytes of memory, beside the reserve.
+fn most_kept(memory: u64) -> u64 {
+    (memory / 8 * 7).min(memory.saturating_sub(reserve(0)))
 }

@@ -36,9 +36,13 @@ pub(crate) fn make(
     }
     let mut state = shared.lock();
     let concurrency = state.config.concurrency;
-    let job = state.jobs.still(serial)?;
-    let view = cache_view(job.run.cache().policy(), samples, planner.looks_at_residents());
+    let State { jobs, rooms, .. } = &mut *state;
+    let job = jobs.still(serial)?;
     let rates = epoch.checked_sub(1).and_then(|before| job.pacing.rates(before, concurrency));
+    let cache = rooms.cache_mut(serial)?;
+    let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
+    cache.planned(job.run.member(), epoch, world, rates);
+    let is_shared = cache.members() > 1;
     drop(state);
 
     let reevaluated: Vec<_> = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
@@ -48,6 +52,9 @@ pub(crate) fn make(
         rates,
     };
     let made = planner.plan(epoch, world, &inputs, &view);
+    if let Some(keys) = made.plan.keys().filter(|_| is_shared) {
+        keys.rank();
+    }
     let packing = made.packing.clone();
     let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
     let (figures, remarks) = (planner.strategy().notes(), planner.strategy().remarks());

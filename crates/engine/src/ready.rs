@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::bytes::human;
+use hotset_core::cache::Cache;
 use hotset_core::packages::{self, BATCH, Mixing};
 use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
 
+use crate::caches::CacheKey;
 use crate::config::{JobGrant, JobRequest};
 use crate::dataset::Dataset;
 use crate::jobs::{Job, JobPackages};
@@ -104,26 +106,56 @@ pub(crate) struct Terms {
     pub(crate) dataset: Arc<Dataset>,
     /// The bytes it asks for.
     pub(crate) asked: u64,
-    /// The bytes it may keep.
+    /// The bytes that its cache may keep.
     pub(crate) granted: u64,
     /// What is said where those are fewer.
     pub(crate) less: Option<String>,
+    /// What others must agree in to share its cache, and that cache if it is there.
+    pub(crate) key: CacheKey,
+    pub(crate) cache: Option<u64>,
+    /// The bytes that all caches may keep together.
+    pub(crate) budget: u64,
 }
 
 impl Terms {
     pub(crate) fn same_as(&self, other: &Self) -> bool {
-        self.granted == other.granted && Arc::ptr_eq(&self.dataset, &other.dataset)
+        (self.granted, self.cache) == (other.granted, other.cache)
+            && Arc::ptr_eq(&self.dataset, &other.dataset)
     }
+}
+
+/// What others must agree in to share the cache of a job. Where packages are made for the job alone, or its plans say what
+/// stays, it has one of its own.
+pub(crate) fn cache_key(request: &JobRequest, place: Option<&Place>, dataset: u32) -> Result<CacheKey> {
+    let (_, entry) = entries(request)?;
+    let packages = place.is_some_and(|place| !matches!(place, Place::Unusable(_)));
+    let nothing = || Arc::new(Vec::<u64>::new()) as Arc<dyn Sizes>;
+    let alone =
+        !entry.shared || (packages && (entry.build)(policy::Setup::new(0, nothing(), 0)).takes_packages());
+    Ok(CacheKey {
+        dataset,
+        policy: entry.name,
+        settings: request.policy_settings.clone(),
+        planned: request.strategy.is_some(),
+        owner: alone.then(|| request.job.clone()),
+    })
+}
+
+/// The strategy and the policy that a job asks for.
+fn entries(request: &JobRequest) -> Result<(Option<&'static sampling::Entry>, &'static policy::Entry)> {
+    let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
+    let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or(policy::DEFAULT);
+    Ok((strategy, policy::find(name)?))
 }
 
 /// A job that can be taken in.
 pub(crate) struct Ready {
     pub(crate) job: Job,
+    /// Its cache, unless it joins one that others are in.
+    pub(crate) cache: Option<Cache>,
     /// What a server before this one was packing for it.
     pub(crate) unfinished: Option<NewPackages>,
-    /// What it keeps.
-    pub(crate) residents: Vec<Id>,
-    /// What it waits for.
+    /// The samples that it waits for.
     pub(crate) waiting: Vec<Id>,
 }
 
@@ -137,9 +169,7 @@ impl Ready {
         terms: &Terms,
     ) -> Result<Self> {
         let (catalog, granted) = (&terms.dataset.catalog, terms.granted);
-        let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
-        let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or(policy::DEFAULT);
-        let entry = policy::find(name)?;
+        let (strategy, entry) = entries(request)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
         let sorted = place.and_then(|place| sorted(place, catalog, granted));
         let place = sorted.as_ref().or(place);
@@ -152,14 +182,15 @@ impl Ready {
                     policy: entry,
                     policy_values: entry.values(texts(&request.policy_settings))?,
                     sizes,
-                    capacity: granted,
+                    // Plans go by what the job itself asks for, whatever others bring to the cache.
+                    capacity: granted.min(terms.asked),
                     seed: request.seed,
                     epochs: request.epochs,
                     world: 1,
                     pad: request.pad,
                     packages: place.and_then(|place| place.origin(request.package_bytes)),
                 };
-                let policy = config.policy();
+                let policy = run::Config { capacity: granted, ..config.clone() }.policy();
                 let planner = run::Planner::new(config, policy.takes_packages());
                 (policy, Some(planner))
             }
@@ -192,10 +223,11 @@ impl Ready {
             }),
             remarks,
         };
-        let run = run::JobRun::new(policy, Arc::clone(catalog) as Arc<dyn Sizes>);
+        let mut cache = terms.cache.is_none().then(|| Cache::new(policy, catalog.len()));
+        let run = run::JobRun::new(Arc::clone(catalog) as Arc<dyn Sizes>);
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
-            snapshot.put_into(&mut job, planner, catalog, &found)?;
+            snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?;
         }
         let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());
         let unfinished = pending.into_iter().flatten().filter(|(_, pending)| !pending.written);
@@ -214,8 +246,6 @@ impl Ready {
         job.packages = JobPackages::new(place.and_then(Place::source), queue, living);
         let waiting = job.waiting();
         waiting.iter().for_each(|&id| job.window.enter(catalog.size(id)));
-        let mut residents = Vec::new();
-        job.run.cache().policy().residents(&mut |id| residents.push(id));
-        Ok(Self { job, unfinished, residents, waiting })
+        Ok(Self { job, cache, unfinished, waiting })
     }
 }

@@ -42,10 +42,11 @@ impl Engine {
         }
         check_epoch(epoch)?;
         let mut state = self.shared.lock();
-        let job = state.jobs.planned(job)?;
-        let (serial, samples) = (job.serial, job.dataset.samples());
+        let State { jobs, rooms, .. } = &mut *state;
+        let job = jobs.planned(job)?;
+        let (serial, samples, member) = (job.serial, job.dataset.samples(), job.run.member());
         let Some(planner) = job.planner.clone() else { return Ok((0, 0)) };
-        let takes = job.run.cache().policy().takes();
+        let takes = rooms.cache(serial)?.policy().takes();
         let cut = job.ranks.cut(epoch);
         let schedule = job.run.schedule(epoch);
         let plan = schedule.map(|schedule| std::sync::Arc::clone(schedule.plan()));
@@ -102,8 +103,9 @@ impl Engine {
             valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| {
                 let mut state = held.take().unwrap_or_else(|| self.shared.lock());
                 state.note_applied(slice.len());
-                if let Some(job) = state.jobs.get_mut(serial) {
-                    job.run.cache_mut().scored(slice);
+                // The job may have ended meanwhile.
+                if let Ok(cache) = state.rooms.cache_mut(serial) {
+                    cache.scored(member, slice);
                 }
             });
             state = held.unwrap_or_else(|| self.shared.lock());
@@ -203,12 +205,10 @@ impl Engine {
         let ids: Vec<Id> = (0..samples as Id).collect();
         for slice in ids.chunks(SLICE) {
             let mut state = self.shared.lock();
-            let job = state.jobs.still(serial)?;
-            for &id in slice {
-                if !job.run.cache().keeps(id) {
-                    job.read_to_evaluate(epoch, id);
-                }
-            }
+            let State { jobs, rooms, .. } = &mut *state;
+            let job = jobs.still(serial)?;
+            let missing = rooms.cache_mut(serial)?.look_up_missing(job.run.member(), epoch, slice);
+            missing.into_iter().for_each(|id| job.read_to_evaluate(epoch, id));
         }
         Ok(())
     }
@@ -216,15 +216,16 @@ impl Engine {
     /// Keeps samples that are re-evaluated before every epoch, and counts their reads, a slice a hold of the lock.
     fn pin(&self, serial: u64, epoch: u64, ids: &[Id]) -> Result<()> {
         let ordered = {
-            let mut state = self.shared.lock();
-            residents_first(state.jobs.still(serial)?.run.cache().policy(), ids)
+            let state = self.shared.lock();
+            residents_first(state.rooms.cache(serial)?.policy(), ids)
         };
         for slice in ordered.chunks(SLICE) {
             let mut state = self.shared.lock();
             let State { jobs, rooms, .. } = &mut *state;
             let job = jobs.still(serial)?;
             let mut read = Vec::new();
-            for (id, keeps) in job.run.cache_mut().pin(slice, &mut read) {
+            let cache = rooms.cache_mut(serial)?;
+            for (id, keeps) in cache.pin(job.run.member(), epoch, slice, &mut read) {
                 rooms.keep(&job.dataset, id, keeps);
             }
             read.into_iter().for_each(|id| job.read_to_evaluate(epoch, id));

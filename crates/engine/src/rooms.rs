@@ -1,4 +1,4 @@
-//! Residency, fetching and sessions, and what passes between them.
+//! Caches, residency, fetching and sessions, and what passes between them.
 //!
 //! An object that left before it was read is forgotten by fetching; a segment that has gone is told to clients; bytes that
 //! arrive wake the batches that wait for them. Each room knows only itself: these functions are the doors. They act on
@@ -6,22 +6,43 @@
 
 use std::sync::Arc;
 
+use hotset_core::cache::Cache;
 use hotset_core::{Error, Id, Result};
 
+use crate::caches::Caches;
 use crate::dataset::Dataset;
 use crate::fetching::{Cause, Fetch, Fetching, Payer};
 use crate::residency::{Residency, View};
 use crate::sessions::{NewSegment, Sessions};
 
-/// Memory, reads and clients.
+/// What is kept, memory, reads and clients.
 #[derive(Default)]
 pub(crate) struct Rooms {
+    caches: Caches,
     residency: Residency,
     fetching: Fetching,
     sessions: Sessions,
 }
 
 impl Rooms {
+    pub(crate) fn caches(&self) -> &Caches {
+        &self.caches
+    }
+
+    pub(crate) fn caches_mut(&mut self) -> &mut Caches {
+        &mut self.caches
+    }
+
+    /// The cache of a job.
+    pub(crate) fn cache(&self, job: u64) -> Result<&Cache> {
+        self.caches.of(job)
+    }
+
+    /// The cache of a job, to be asked.
+    pub(crate) fn cache_mut(&mut self, job: u64) -> Result<&mut Cache> {
+        self.caches.of_mut(job)
+    }
+
     pub(crate) fn residency(&self) -> &Residency {
         &self.residency
     }
@@ -82,7 +103,25 @@ impl Rooms {
         Ok(segment)
     }
 
-    /// A job's cache keeps a sample from now on, or no longer.
+    /// Moves the capacities of caches towards their parts of `budget`; what leaves them lets go of its bytes. True if there
+    /// is more to do.
+    pub(crate) fn fit_caches(&mut self, budget: u64) -> bool {
+        let (changes, more) = self.caches.settle(budget);
+        for (dataset, changes) in changes {
+            changes.into_iter().for_each(|(id, keeps)| self.keep(&dataset, id, keeps));
+        }
+        more
+    }
+
+    /// A job leaves its cache. The last one takes it along: what it keeps is let go of.
+    pub(crate) fn leave_cache(&mut self, job: u64, member: u32) {
+        let Some((dataset, cache)) = self.caches.leave(job, member) else { return };
+        let mut residents = Vec::new();
+        cache.policy().residents(&mut |id| residents.push(id));
+        residents.into_iter().for_each(|id| self.keep(&dataset, id, false));
+    }
+
+    /// A cache keeps a sample from now on, or no longer.
     pub(crate) fn keep(&mut self, dataset: &Dataset, id: Id, keeps: bool) {
         if keeps {
             self.residency.keep(dataset, id);

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hotset_core::cache::Cache;
 use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, Saved, SavedPacking};
 use hotset_core::sampling::Plan;
@@ -19,6 +20,7 @@ use hotset_store::Catalog;
 use crate::config::JobRequest;
 use crate::engine::Engine;
 use crate::jobs::{Cut, Job};
+use crate::state::State;
 
 /// A job's state, without bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,10 +73,13 @@ impl Engine {
         let planner = handle.planner();
         let (saved, known) = (planner.save(), planner.table().snapshot());
         let mut state = self.shared.lock();
-        let job = state.jobs.named(job)?;
+        let State { jobs, rooms, .. } = &mut *state;
+        let job = jobs.named(job)?;
         let samples = job.dataset.samples();
         let schedules: Vec<Taken> = job.run.schedules().values().map(taken).collect();
-        let policy = job.run.cache().policy().save();
+        let cache = rooms.cache_mut(job.serial)?;
+        let policy = cache.policy().save();
+        cache.saved(job.run.member());
         let counted = job.run.tally().save();
         let (request, cuts, begun) =
             (job.request.clone(), job.ranks.cuts().clone(), job.ranks.begun().clone());
@@ -225,11 +230,12 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Puts it into a job that was just made, and its planner, which knows the packages that were `found` complete. An
-    /// error of the kind `Changed` says that it does not fit the job.
+    /// Puts it into a job that was just made, its cache unless it joins one that others are in, and its planner, which
+    /// knows the packages that were `found` complete. An error of the kind `Changed` says that it does not fit the job.
     pub(crate) fn put_into(
         &self,
         job: &mut Job,
+        cache: Option<&mut Cache>,
         planner: &mut Planner,
         catalog: &Catalog,
         found: &[(u32, Vec<Id>)],
@@ -248,21 +254,24 @@ impl Snapshot {
             schedule.set_packages(packages.zip(saved.package));
         }
         let granted = job.grant.granted;
-        job.run.cache_mut().restore(samples, |policy| {
-            // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
-            let asked = schedules.values().rev().find(|schedule| schedule.begins().1);
-            if let Some(schedule) = asked {
-                policy.begin(&schedule.begins().0);
-            }
-            if !self.policy.is_empty() {
-                policy.restore(&self.policy).map_err(foreign)?;
-            }
-            // It may be granted less, or more, than where it comes from.
-            if policy.capacity() != granted {
-                policy.resize(granted, &mut Vec::new());
-            }
-            Ok(())
-        })?;
+        let restored = cache.map_or(Ok(()), |cache| {
+            cache.restore(|policy| {
+                // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
+                let asked = schedules.values().rev().find(|schedule| schedule.begins().1);
+                if let Some(schedule) = asked {
+                    policy.begin(&schedule.begins().0);
+                }
+                if !self.policy.is_empty() {
+                    policy.restore(&self.policy).map_err(foreign)?;
+                }
+                // It may be granted less, or more, than where it comes from.
+                if policy.capacity() != granted {
+                    policy.resize(granted, &mut Vec::new());
+                }
+                Ok(())
+            })
+        });
+        restored?;
         schedules.into_values().for_each(|schedule| job.run.put(schedule));
         job.run.tally_mut().restore(self.counted.clone());
         job.ranks.restore(self.cuts.clone(), self.begun.clone());

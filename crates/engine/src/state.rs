@@ -17,6 +17,8 @@ pub(crate) struct State {
     pub(crate) datasets: Datasets,
     pub(crate) jobs: Jobs,
     pub(crate) rooms: Rooms,
+    /// The bytes that all caches may keep together, as they were when a job was last opened.
+    pub(crate) budget: u64,
     last_serial: u64,
     /// The most reported values that were applied in one hold of a lock.
     most_applied: u64,
@@ -30,6 +32,7 @@ impl State {
             datasets: Datasets::default(),
             jobs: Jobs::default(),
             rooms: Rooms::default(),
+            budget: 0,
             last_serial: 0,
             most_applied: 0,
             stopping: false,
@@ -63,13 +66,16 @@ impl State {
 
     /// Bytes of memory for what no cache keeps.
     pub(crate) fn reserve(&self) -> u64 {
-        reserve(self.jobs.granted())
+        reserve(self.rooms.caches().capacity())
     }
 
-    /// Fits memory to what jobs were granted.
-    pub(crate) fn fit_memory(&mut self) {
-        let limit = if self.jobs.len() == 0 { 0 } else { self.jobs.granted() + self.reserve() };
+    /// Fits caches to their parts of the budget, and memory to the caches. True if there is more to do.
+    pub(crate) fn fit_memory(&mut self) -> bool {
+        let more = self.rooms.fit_caches(self.budget);
+        let kept = self.rooms.caches().capacity();
+        let limit = if self.jobs.len() == 0 { 0 } else { kept + self.reserve() };
         self.rooms.set_limit(limit);
+        more
     }
 
     /// Forgets datasets that no client and no job uses and no bytes are left of.
@@ -113,9 +119,8 @@ impl State {
         for job in self.jobs.iter() {
             let dataset = job.dataset.key;
             for id in 0..job.dataset.samples() as u32 {
-                let (mut keepers, mut slots) = (0, 0);
+                let (keepers, mut slots) = (self.rooms.caches().keepers(dataset, id), 0);
                 for job in self.jobs.iter().filter(|job| job.dataset.key == dataset) {
-                    keepers += u32::from(job.run.cache().keeps(id));
                     slots += job.run.schedules().values().map(|schedule| schedule.holds(id)).sum::<u32>();
                 }
                 let claims = self.rooms.residency().claims(dataset, id);

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use hotset_core::cache::Event;
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
-use hotset_core::{Id, Result};
+use hotset_core::{Id, Remark, Result};
 
 use crate::engine::Engine;
-use crate::jobs::Span;
+use crate::jobs::{Job, Span};
+use crate::state::State;
 
 /// The server's side: memory, readers, reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,8 +76,10 @@ pub struct JobStats {
     pub samples: u64,
     /// Bytes of the dataset.
     pub bytes: u64,
-    /// Bytes the job may keep.
+    /// Bytes that its cache may keep.
     pub capacity: u64,
+    /// Jobs that share its cache, itself included.
+    pub cache_members: u64,
     /// Samples its policy keeps.
     pub resident_samples: u64,
     /// Bytes its policy keeps.
@@ -108,7 +112,7 @@ impl Engine {
         let (leases, waiting, readers) = state.rooms.sessions().figures();
         EngineStats {
             memory: state.config.memory,
-            capacity: state.jobs.granted(),
+            capacity: state.rooms.caches().capacity(),
             reserve: if state.jobs.len() == 0 { 0 } else { state.reserve() },
             arena: residency.total(),
             segments: residency.segments() as u64,
@@ -128,18 +132,32 @@ impl Engine {
     #[doc(hidden)]
     pub fn residents(&self, job: &str) -> Result<Vec<Id>> {
         let mut ids = Vec::new();
-        self.shared.lock().jobs.named(job)?.run.cache().policy().residents(&mut |id| ids.push(id));
+        let mut state = self.shared.lock();
+        let serial = state.jobs.named(job)?.serial;
+        state.rooms.cache(serial)?.policy().residents(&mut |id| ids.push(id));
+        drop(state);
         ids.sort_unstable();
         Ok(ids)
+    }
+
+    /// What happened to the cache of a job since the last call, in order, where [`Config::log`](crate::Config::log) says
+    /// that a log is kept.
+    pub fn take_log(&self, job: &str) -> Result<Vec<Event>> {
+        let mut state = self.shared.lock();
+        let serial = state.jobs.named(job)?.serial;
+        Ok(state.rooms.cache_mut(serial)?.take_log())
     }
 
     /// The figures of one job, or of all.
     pub fn job_stats(&self, name: Option<&str>) -> Vec<JobStats> {
         let state = self.shared.lock();
         let jobs = state.jobs.iter().filter(|job| name.is_none_or(|name| name == job.request.job));
-        jobs.map(|job| {
+        jobs.filter_map(|job| {
             let dataset = &job.dataset;
-            JobStats {
+            let cache = state.rooms.cache(job.serial).ok()?;
+            let mut remarks = job.remarks(cache);
+            remarks.extend(state.remark_of_orders(job));
+            Some(JobStats {
                 job: job.request.job.clone(),
                 dataset: dataset.name.clone(),
                 place: dataset.place.clone(),
@@ -147,12 +165,13 @@ impl Engine {
                 policy: job.grant.policy.clone(),
                 samples: dataset.catalog.len() as u64,
                 bytes: dataset.catalog.bytes(),
-                capacity: job.grant.granted,
-                resident_samples: job.run.cache().residents(),
-                resident_bytes: job.run.cache().policy().used(),
-                regions: job.run.cache().policy().regions(),
+                capacity: cache.policy().capacity(),
+                cache_members: cache.members() as u64,
+                resident_samples: cache.residents(),
+                resident_bytes: cache.policy().used(),
+                regions: cache.policy().regions(),
                 notes: job.notices.figures().to_vec(),
-                remarks: job.remarks().into_iter().map(|remark| remark.text).collect(),
+                remarks: remarks.into_iter().map(|remark| remark.text).collect(),
                 packages: job.package_stats(),
                 epochs: job
                     .run
@@ -165,8 +184,22 @@ impl Engine {
                 total_span: job.pacing.total(),
                 unplanned: job.run.tally().unplanned().clone(),
                 total: job.run.tally().total(),
-            }
+            })
         })
         .collect()
+    }
+}
+
+impl State {
+    /// Jobs that share a cache and shuffle by seeds of their own read what is not kept once each.
+    fn remark_of_orders(&self, job: &Job) -> Option<Remark> {
+        let seed = |serial: u64| self.jobs.get(serial).map(|job| job.request.seed);
+        let shares = self.rooms.caches().sharers(job.serial);
+        let others = shares.filter(|&other| seed(other) != Some(job.request.seed)).count();
+        (others > 0 && job.grant.strategy == "uniform").then(|| {
+            let text = "jobs that share its cache read in another order, so each reads for itself what is not kept: \
+                        give all jobs of a sweep the same `seed=`, and one read serves those that keep pace";
+            Remark::note("orders", text)
+        })
     }
 }

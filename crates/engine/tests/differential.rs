@@ -2,20 +2,22 @@
 //! the plan, all of them, for every strategy and every policy: for any number of ranks and workers, read ahead or not, with
 //! packages and runs of shards, and with a kill in the middle.
 //!
-//! Workers ask at once for a batch each, and then all of these are reported, so that also policies that take scores at
-//! once hear the same in the same order as long as nothing is read ahead. Losses are a function of sample and epoch.
+//! Workers ask at once for a batch each, and then all of these are reported. Losses are a function of sample and epoch.
+//! Where time has a say (a policy that takes scores at once, `fresh` left to itself, jobs that share a cache), the run is
+//! replayed from the log of its cache.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{self, Reader, dataset, engine, request, sharded};
+use crate::common::{self, Reader, dataset, request, sharded};
+use hotset_core::cache::{Cache, Event, MemberId};
 use hotset_core::counters::PlanCounters;
 use hotset_core::packages::Origin;
 use hotset_core::policy::Sizes;
-use hotset_core::run::{self, Inputs, Run};
+use hotset_core::run::{self, Batch, Inputs, Replay, Run, Trainer};
 use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Id, Index, Rng, policy, sampling};
-use hotset_engine::{Engine, JobRequest, Trained};
+use hotset_engine::{Config, Engine, JobRequest, Trained};
 use hotset_store::Opened;
 
 const SAMPLES: usize = 600;
@@ -140,8 +142,11 @@ fn report(engine: &Engine, epoch: u64, (rank, from, ids): &(u32, usize, Vec<Id>)
     engine.report("job", Trained { epoch, rank: *rank, upto, ids, losses: &losses }).unwrap();
 }
 
-fn live(opened: &Opened, request: &JobRequest, how: How) -> Vec<Counted> {
-    let (mut engine, world) = (engine(), how.world);
+/// What the server counts, and the log of its cache.
+fn live(opened: &Opened, request: &JobRequest, how: How) -> (Vec<Counted>, Vec<Event>) {
+    let logged = || Engine::new(Config { log: true, ..common::config() });
+    let (mut engine, world) = (logged(), how.world);
+    let mut events = Vec::new();
     let place = common::place(opened, request);
     engine.open_job(Reader::new(&engine, opened).session, request.clone(), place).unwrap();
     let mut plans = Vec::new();
@@ -151,9 +156,14 @@ fn live(opened: &Opened, request: &JobRequest, how: How) -> Vec<Counted> {
         let mut log = Vec::new();
         for (number, positions) in how.at_once(&plan).enumerate() {
             if how.kill && epoch == KILLED && number == 2 {
-                engine = common::engine();
+                // What happened after the state was written is lost, and happens once more.
+                events.extend(engine.take_log("job").unwrap());
+                let saved = events.iter().rposition(|event| matches!(event, Event::Saved(_))).unwrap();
+                events.truncate(saved);
+                engine = logged();
                 let (main, place) = (Reader::new(&engine, opened), common::place(opened, request));
                 engine.restore_job(main.session, request.clone(), place, &snapshot).unwrap();
+                assert_eq!(engine.take_log("job").unwrap(), [Event::Joined(0)]);
                 log.iter().for_each(|one| report(&engine, epoch, one));
                 for rank in 0..world {
                     engine.begin_epoch("job", epoch, (rank, world), 0, true).unwrap();
@@ -183,7 +193,52 @@ fn live(opened: &Opened, request: &JobRequest, how: How) -> Vec<Counted> {
     assert_eq!((total.clock.packages_lost, total.clock.failed, total.clock.abandoned), (0, 0, 0));
     assert!(how.kill || total.clock.recovery_reads == 0, "{total:?}");
     assert_eq!(stats.unplanned.served(), 0, "nothing was served beside a plan");
-    plans.into_iter().zip(stats.epochs.into_iter().map(|(_, counters)| counters.plan)).collect()
+    events.extend(engine.take_log("job").unwrap());
+    let counted = plans.into_iter().zip(stats.epochs.into_iter().map(|(_, counters)| counters.plan));
+    (counted.collect(), events)
+}
+
+/// What every training of this test tells.
+struct Told;
+
+impl Trainer for Told {
+    fn train(&mut self, _member: MemberId, plan: &Plan) -> Vec<Batch> {
+        let trained = |(rank, position, ids): (u32, usize, Vec<Id>)| {
+            let loss = |(at, &id): (usize, &Id)| {
+                if plan.weight(plan.slot(rank, at)) > 0.0 { loss(id, plan.epoch()) } else { f32::NAN }
+            };
+            let losses = (position..).zip(&ids).map(loss).collect();
+            Batch { position, ids, losses }
+        };
+        batches(plan, 0..plan.rank_len()).into_iter().map(trained).collect()
+    }
+
+    fn evaluate(&mut self, _member: MemberId, epoch: u64, ids: &[Id]) -> Vec<(Id, f32)> {
+        ids.iter().map(|&id| (id, loss(id, epoch))).collect()
+    }
+
+    fn accuracy(&mut self, _member: MemberId, epoch: u64) -> Option<f64> {
+        epoch.checked_sub(1).map(accuracy)
+    }
+}
+
+/// What each job of a log counts when that is replayed.
+fn replayed(configs: &[run::Config], log: &[Event]) -> Vec<Vec<Counted>> {
+    let cache = Cache::new(configs[0].policy(), SAMPLES);
+    let (mut told, mut config) = (Told, |member: MemberId| configs[member as usize].clone());
+    let mut replay = Replay::new(cache, &mut config, &mut told);
+    let mut plans = vec![Vec::new(); configs.len()];
+    for event in log {
+        replay.apply(event).unwrap();
+        if let Event::Planned { member, .. } = event {
+            plans[*member as usize].push(replay.last_plan(*member).unwrap().ids().to_vec());
+        }
+    }
+    let counted = |(member, plans): (MemberId, Vec<Vec<Id>>)| {
+        // What was planned for an epoch that did not come is not counted live.
+        plans.into_iter().zip(replay.counters(member).into_values()).take(EPOCHS as usize).collect()
+    };
+    (0..).zip(plans).map(counted).collect()
 }
 
 /// The configuration of the simulator's run for the engine's request.
@@ -237,8 +292,10 @@ fn compare(
     request.epochs = Some(EPOCHS);
     let own = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     request.strategy_settings = own.collect();
-    let expected = simulated(config(opened, &request, how.world), how);
-    let found = live(opened, &request, how);
+    let (found, log) = live(opened, &request, how);
+    let timed = takes_scores(policy) || strategy == "carousel" && settings.is_empty();
+    let config = config(opened, &request, how.world);
+    let expected = if timed { replayed(&[config], &log).remove(0) } else { simulated(config, how) };
     for (epoch, (expected, found)) in expected.iter().zip(&found).enumerate() {
         assert!(expected.0 == found.0, "{strategy}+{policy} {settings:?} {how:?}: another plan of {epoch}");
         assert_eq!(expected.1, found.1, "{strategy}+{policy} {settings:?} {how:?}, epoch {epoch}");
@@ -249,21 +306,19 @@ fn compare(
     (sum(|plan| plan.packed), (sum(|plan| plan.single)).saturating_sub(requests))
 }
 
-/// Whether a policy hears of scores at once, so that what is read ahead must not be decided before.
+/// Whether a policy hears of scores at once, so that it decides by when they come.
 fn takes_scores(policy: &str) -> bool {
     ["app", "pq", "pq_lfu"].contains(&policy)
 }
 
 /// The ways in which a pair is tried; `turn` says which of them are killed.
-fn ways(policy: &str, turn: usize) -> Vec<How> {
-    let takes_scores = takes_scores(policy);
+fn ways(turn: usize) -> Vec<How> {
     let ranks = [1, 2, 3].into_iter().flat_map(|world| [(world, false), (world, true)]);
     let ways = ranks.enumerate().map(|(number, (world, prefetch))| How {
         world,
-        prefetch: prefetch && !takes_scores,
-        workers: if prefetch && !takes_scores { 3 } else { 1 },
-        // What such a policy had decided before it heard of a score is not written down.
-        kill: (number + turn).is_multiple_of(2) && (!takes_scores || world == 1),
+        prefetch,
+        workers: if prefetch { 3 } else { 1 },
+        kill: (number + turn).is_multiple_of(2),
     });
     ways.collect()
 }
@@ -285,7 +340,7 @@ fn every_pair(mut try_pair: impl FnMut(usize, &str, &str, &[(&str, &str)])) {
 fn every_policy_counts_live_what_it_counts_in_the_simulator_under_every_strategy() {
     let opened = dataset(&sizes()).0;
     every_pair(|turn, strategy, policy, settings| {
-        for how in ways(policy, turn) {
+        for how in ways(turn) {
             let (_, together) = compare(&opened, strategy, policy, settings, None, how);
             assert_eq!(together, 0, "files are read one by one");
         }
@@ -297,7 +352,7 @@ fn neighbours_in_shards_are_the_same_requests() {
     let opened = sharded(&sizes(), 70).0;
     let mut shared = 0;
     every_pair(|turn, strategy, policy, settings| {
-        let ways = ways(policy, turn);
+        let ways = ways(turn);
         shared += compare(&opened, strategy, policy, settings, None, ways[turn % ways.len()]).1;
     });
     assert!(shared > 1000, "{shared} reads came in the request of another");
@@ -319,11 +374,92 @@ fn what_comes_in_packages_is_the_same_too() {
     {
         let some = policy != "lru" && !["cis", "pads"].contains(&strategy);
         let (files, shards) = (dataset(&sizes()).0, sharded(&sizes(), 70).0);
-        for how in ways(policy, turn) {
+        for how in ways(turn) {
             let place = tempfile::tempdir().unwrap();
             for (opened, place) in [(&files, place.path().to_str()), (&shards, None)] {
                 let (packed, _) = compare(opened, strategy, policy, settings, place, how);
                 assert_eq!(packed > 100, some, "{strategy}+{policy} {place:?} {how:?}: {packed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_by_how_fast_storage_is_counts_the_same_when_it_is_replayed() {
+    let opened = dataset(&sizes()).0;
+    for how in ways(0) {
+        compare(&opened, "carousel", "carousel", &[], None, how);
+    }
+}
+
+/// Trains jobs at once, each with two workers, over one cache.
+fn live_together(opened: &Opened, requests: &[JobRequest]) -> (Vec<Vec<Counted>>, Vec<Event>) {
+    let engine =
+        Engine::new(Config { log: true, memory: Some(opened.catalog.bytes() / 4), ..common::config() });
+    for request in requests {
+        engine.open_job(Reader::new(&engine, opened).session, request.clone(), None).unwrap();
+    }
+    let train = |request: &JobRequest| {
+        let job: &'static str = request.job.clone().leak();
+        let mut plans = Vec::new();
+        for epoch in 0..EPOCHS {
+            let plan = engine.begin_epoch(job, epoch, (0, 1), 0, false).unwrap();
+            let all = batches(&plan, 0..plan.rank_len());
+            let mut workers = [(); 2].map(|()| Reader::of_job(&engine, opened, job));
+            for some in all.chunks(workers.len()) {
+                std::thread::scope(|scope| {
+                    for ((_, _, ids), reader) in some.iter().zip(&mut workers) {
+                        scope.spawn(move || {
+                            let index = |&id: &Id| Index { epoch: Some(epoch), sample: id.into() }.into_raw();
+                            let held = reader.get(&ids.iter().map(index).collect::<Vec<_>>()).unwrap();
+                            reader.release(held);
+                        });
+                    }
+                });
+                for (rank, from, ids) in some {
+                    let losses: Vec<f32> = ids.iter().map(|&id| loss(id, epoch)).collect();
+                    let upto = (from + ids.len()) as u64;
+                    let trained = Trained { epoch, rank: *rank, upto, ids, losses: &losses };
+                    engine.report(job, trained).unwrap();
+                }
+            }
+            engine.end_epoch(job, epoch, 0, Some(accuracy(epoch))).unwrap();
+            plans.push(plan.ids().to_vec());
+        }
+        let counters = engine.job_stats(Some(job)).remove(0).epochs.into_iter();
+        plans.into_iter().zip(counters.map(|(_, counters)| counters.plan)).collect()
+    };
+    let counted = std::thread::scope(|scope| {
+        let threads: Vec<_> = requests.iter().map(|request| scope.spawn(|| train(request))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    (counted, engine.take_log(&requests[0].job).unwrap())
+}
+
+#[test]
+fn jobs_that_share_a_cache_count_the_same_when_its_log_is_replayed() {
+    let opened = dataset(&sizes()).0;
+    for policy in policy::REGISTRY.iter().filter(|policy| policy.shared && policy.bounded) {
+        let request = |(seed, strategy): (u64, &str)| JobRequest {
+            job: format!("{}-{seed}", policy.name),
+            seed,
+            strategy: Some(strategy.into()),
+            epochs: Some(EPOCHS),
+            ..request(&opened, "20%", policy.name)
+        };
+        let requests: Vec<JobRequest> =
+            [(1, "uniform"), (2, "iis"), (3, "uniform")].into_iter().map(request).collect();
+        let (found, log) = live_together(&opened, &requests);
+        let capacity = opened.catalog.bytes() / 5;
+        let configs: Vec<run::Config> =
+            requests.iter().map(|request| run::Config { capacity, ..config(&opened, request, 1) }).collect();
+        let expected = replayed(&configs, &log);
+        let shared = found.iter().flatten().map(|(_, counters)| counters.shared_hits).sum::<u64>();
+        assert!(shared > 50, "{}: {shared} hits on what another has brought", policy.name);
+        for (job, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            for (epoch, (expected, found)) in expected.iter().zip(found).enumerate() {
+                assert!(expected.0 == found.0, "{}: another plan of {epoch} of job {job}", policy.name);
+                assert_eq!(expected.1, found.1, "{}: epoch {epoch} of job {job}", policy.name);
             }
         }
     }

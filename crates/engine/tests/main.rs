@@ -17,3 +17,4 @@ mod reports;
 mod restart;
 mod runs;
 mod serving;
+mod sharing;

@@ -94,16 +94,19 @@ fn a_job_that_gets_less_memory_than_it_asks_for_is_told_once_what_to_change() {
     let reader = Reader::new(&engine, &opened);
     let first = engine.open_job(reader.session, request(&opened, "30%", "lru"), None).unwrap();
     assert_eq!(first.remarks, Vec::<String>::new(), "it got what it asked for");
-    let mut other = request(&opened, "20%", "lru");
+    let mut other = request(&opened, "20%", "minio");
     other.job = "other".into();
     let grant = engine.open_job(reader.session, other.clone(), None).unwrap();
-    assert_eq!(grant.granted, 0);
-    let text = "the server grants 0 B of the 20 MiB that `cache=` asks for, so nothing of it is cached: all jobs together \
-                may keep 30 MiB (`hotset serve --memory`), and others have 30 MiB. Start it with more `--memory`, or ask \
-                for less with `cache=` in every job";
+    assert_eq!(grant.granted, 12 << 20);
+    let text = "the server grants 12 MiB of the 20 MiB that `cache=` asks for: all jobs together may keep 30 MiB (`hotset \
+                serve --memory`) and ask for 50 MiB, so each gets its part. Start it with more `--memory`, or ask for less \
+                with `cache=` in every job";
     assert_eq!(grant.remarks, [text]);
     let again = engine.open_job(reader.session, other, None).unwrap();
-    assert_eq!((again.granted, again.remarks), (0, Vec::new()), "the client that opened it was told");
+    assert_eq!((again.granted, again.remarks), (12 << 20, Vec::new()), "the client that opened it was told");
     assert_eq!(engine.job_stats(Some("other"))[0].remarks, [text]);
     assert!(engine.untold("other").unwrap().is_empty());
+    let first = &engine.job_stats(Some("job"))[0];
+    assert_eq!(first.capacity, 18 << 20);
+    assert!(first.remarks[0].starts_with("its cache may keep 18 MiB of the 30 MiB that `cache=` asks for"));
 }

@@ -92,7 +92,8 @@ static METRICS: &[Metric] = &[
     server("hotset_concurrency", Gauge, "the most storage reads in flight", |s| s.concurrency as f64),
     job("hotset_dataset_samples", Gauge, "samples of the job's dataset", |j| j.samples as f64),
     job("hotset_dataset_bytes", Gauge, "bytes of the job's dataset", |j| j.bytes as f64),
-    job("hotset_job_capacity_bytes", Gauge, "bytes the job may keep", |j| j.capacity as f64),
+    job("hotset_job_capacity_bytes", Gauge, "bytes that the job's cache may keep", |j| j.capacity as f64),
+    job("hotset_cache_jobs", Gauge, "jobs that share its cache, itself included", |j| j.cache_members as f64),
     job("hotset_resident_samples", Gauge, "samples its policy keeps", |j| j.resident_samples as f64),
     job("hotset_resident_bytes", Gauge, "bytes its policy keeps", |j| j.resident_bytes as f64),
     labelled(
@@ -135,6 +136,9 @@ static METRICS: &[Metric] = &[
     }),
     job("hotset_storage_reads_total", Counter, "samples fetched from storage", |j| {
         total(j, |e| e.storage_reads)
+    }),
+    job("hotset_shared_hits_total", Counter, "hits on samples that another job has brought", |j| {
+        total(j, |e| e.shared_hits)
     }),
     job("hotset_other_reads_total", Counter, "those of them that were for no serving", |j| {
         total(j, |e| e.other_reads)

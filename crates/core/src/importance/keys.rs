@@ -4,6 +4,8 @@
 //! all others are L-samples. Every H IV is at least every L IV; only a sample larger than the whole cache is
 //! passed over. Four bytes and a bit a sample, shared by the plan and the policy.
 
+use std::sync::{Arc, OnceLock};
+
 use super::Ranking;
 use crate::Id;
 use crate::bits::Bits;
@@ -16,6 +18,19 @@ pub struct Keys {
     values: Vec<f32>,
     high: Bits,
     high_len: usize,
+    percentiles: Percentiles,
+    /// Those of several jobs, of which these are the sum; `None` for a job without scores.
+    parts: Vec<Option<Arc<Self>>>,
+}
+
+/// Every sample's percentile, worked out when it is first needed. It follows from the values.
+#[derive(Debug, Clone, Default)]
+struct Percentiles(OnceLock<Vec<f32>>);
+
+impl PartialEq for Percentiles {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// What was never reported is above all else.
@@ -41,11 +56,36 @@ impl Keys {
         for value in &mut values {
             *value = key(*value);
         }
-        Self { values, high, high_len }
+        Self { values, high, high_len, ..Self::default() }
+    }
+
+    /// What a sample is worth to several jobs together: the sum of its percentiles (iCache's AIV, with equal benefits).
+    /// A job without scores, or whose percentiles were not [worked out](Self::rank), adds a half to each.
+    pub fn sum(parts: Vec<Option<Arc<Self>>>) -> Self {
+        Self { parts, ..Self::default() }
+    }
+
+    /// Works out the percentiles, which takes as long as sorting the values.
+    pub fn rank(&self) {
+        self.percentiles.0.get_or_init(|| {
+            let mut sorted = self.values.clone();
+            sorted.sort_unstable_by(f32::total_cmp);
+            let below = |value: &f32| sorted.partition_point(|other| other <= value);
+            self.values.iter().map(|value| (below(value) as f64 / sorted.len() as f64) as f32).collect()
+        });
+    }
+
+    /// The percentile of `id` among all samples; a half while it was not worked out.
+    fn percentile(&self, id: Id) -> f32 {
+        self.percentiles.0.get().and_then(|all| all.get(id as usize)).copied().unwrap_or(0.5)
     }
 
     /// The IV of `id`: infinite if it was never reported.
     pub fn value(&self, id: Id) -> f32 {
+        if !self.parts.is_empty() {
+            let part = |part: &Option<Arc<Self>>| part.as_ref().map_or(0.5, |keys| keys.percentile(id));
+            return self.parts.iter().map(part).sum();
+        }
         self.values.get(id as usize).copied().unwrap_or(f32::INFINITY)
     }
 
@@ -81,7 +121,7 @@ impl Keys {
             high.insert(id);
         });
         let high_len = high.count();
-        Some(Self { values, high, high_len })
+        Some(Self { values, high, high_len, ..Self::default() })
     }
 
     /// How many H-samples there are.

@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("app", setup, Score::Rank, true, false)),
 };

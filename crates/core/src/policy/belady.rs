@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: true,
     plain: false,
+    shared: false,
     parameters: &[],
     build: |setup| Box::new(belady(setup)),
 };

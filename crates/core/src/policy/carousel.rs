@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: false,
     parameters: &[],
     build: |setup| Box::new(carousel(setup)),
 };

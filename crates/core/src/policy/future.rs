@@ -64,8 +64,9 @@ impl Due for Future {
         self.next(id).map(|slot| slot - self.now)
     }
 
-    fn due_in_epoch(&self, id: Id) -> bool {
-        self.next(id).is_some_and(|slot| self.ends.get(self.epoch).is_some_and(|&end| slot < end))
+    fn jobs_due(&self, id: Id) -> u32 {
+        let ends = |slot| self.ends.get(self.epoch).is_some_and(|&end| slot < end);
+        u32::from(self.next(id).is_some_and(ends))
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: false,
     parameters: PARAMETERS,
     build: |setup| Box::new(Impact(Icache::impact(setup))),
 };

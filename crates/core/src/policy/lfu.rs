@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: true,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(lfu(setup)),
 };

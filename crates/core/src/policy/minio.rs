@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: true,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(minio(setup)),
 };

@@ -77,6 +77,8 @@ pub struct Entry {
     /// Whether it goes by requests alone, so that a dataset without a sampler, which has no plans and no losses, can
     /// have it.
     pub plain: bool,
+    /// Whether the jobs of a dataset share one cache of it. They do not where a job's plans say what stays.
+    pub shared: bool,
     /// The settings it takes.
     pub parameters: &'static [Parameter],
     /// Makes one, empty.
@@ -133,9 +135,13 @@ pub trait Due {
     /// How many slots from now `id` is served next; `None` if no known plan serves it again. The slot being
     /// decided does not count.
     fn next_due(&self, id: Id) -> Option<u64>;
-    /// Whether `id` is served again in the epoch of the slot being decided.
+    /// To how many of the jobs that share the cache `id` is due: it is served again in the epoch that the job is deciding.
+    fn jobs_due(&self, id: Id) -> u32 {
+        u32::from(self.next_due(id).is_some())
+    }
+    /// Whether it is due to any of them.
     fn due_in_epoch(&self, id: Id) -> bool {
-        self.next_due(id).is_some()
+        self.jobs_due(id) > 0
     }
 }
 
@@ -247,6 +253,8 @@ pub trait Policy: Send {
 
     /// A plan begins: every slot decided from now on is its, and is decided with its keys.
     fn begin(&mut self, _begin: &Begin<'_>) {}
+    /// What the plans being decided were made from is worth something else now: a job that shares the cache has left.
+    fn rekey(&mut self, _keys: Option<&Arc<Keys>>) {}
     /// Which scores it takes the moment they are reported; none for policies that wait for a plan's keys.
     fn takes(&self) -> Option<Score> {
         None

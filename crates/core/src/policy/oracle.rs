@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: false,
     offline: false,
     plain: true,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(Oracle::new(setup)),
 };

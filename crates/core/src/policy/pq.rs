@@ -14,6 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("pq", setup, Score::Batch, false, false)),
 };

@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(Priority::policy("pq_lfu", setup, Score::Batch, false, true)),
 };

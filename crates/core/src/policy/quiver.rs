@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
 };

@@ -15,6 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: true,
+    shared: true,
     parameters: &[],
     build: |setup| Box::new(random(setup)),
 };

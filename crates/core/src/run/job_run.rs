@@ -1,19 +1,19 @@
-//! A job's run: its plans under way, its cache, and its tally.
+//! A job's run: its plans under way, and its tally.
 //!
-//! A run is driven by events. [`JobRun::step`] decides the next slot in plan order and says what that brought about, as
-//! [`Change`]s, in order: who left, which packages are read, what the slot costs, which requests are made. The
-//! simulator only counts them; a server moves bytes accordingly and tells the tally what became of it. Both construct
-//! this object, so that what is simulated is what runs.
+//! A run is driven by events. [`JobRun::step`] decides the next slot in plan order in the [cache](Cache) that the job has
+//! joined, and says what that brought about, as [`Change`]s, in order: what left, which packages are read, what the slot
+//! costs, which requests are made. The simulator only counts them; a server moves bytes accordingly and tells the tally
+//! what became of it. Both construct this object, so that what is simulated is what runs.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Packing;
-use super::decide::{Schedules, ask, peek};
 use crate::Id;
-use crate::cache::Cache;
+use crate::cache::{Cache, MemberId, Moved};
 use crate::packages::Packages;
-use crate::policy::{Future, Policy, Sizes};
+use crate::policy::{Future, Sizes};
 use crate::sampling::Plan;
 use crate::schedule::{Outcome, Schedule, Stage};
 use crate::tally::{Tally, Traffic};
@@ -59,11 +59,17 @@ pub enum Change {
     },
 }
 
-/// Plans under way, cache and tally of one job.
+/// The plans under way, by epoch.
+pub type Schedules = BTreeMap<u64, Schedule>;
+
+/// Plans under way and tally of one job.
 pub struct JobRun {
     sizes: Arc<dyn Sizes>,
-    cache: Cache,
+    /// Its number in its cache.
+    member: MemberId,
     schedules: Schedules,
+    /// Whether its cache knows which plans are under way.
+    told: bool,
     tally: Tally,
     /// What an offline policy sees.
     future: Option<Future>,
@@ -71,23 +77,22 @@ pub struct JobRun {
     blocks: bool,
     /// What the block being decided reads.
     reads: Vec<(Id, usize)>,
-    loads: Vec<u32>,
-    evicted: Vec<Id>,
+    moved: Moved,
 }
 
 impl JobRun {
-    /// One without plans.
-    pub fn new(policy: Box<dyn Policy>, sizes: Arc<dyn Sizes>) -> Self {
+    /// One without plans, which has to [join](Self::join) a cache.
+    pub fn new(sizes: Arc<dyn Sizes>) -> Self {
         Self {
-            cache: Cache::new(policy, sizes.len()),
+            member: 0,
             schedules: Schedules::new(),
+            told: false,
             tally: Tally::new(Arc::clone(&sizes)),
             future: None,
             blocks: sizes.has_neighbours(),
             sizes,
             reads: Vec::new(),
-            loads: Vec::new(),
-            evicted: Vec::new(),
+            moved: Moved::default(),
         }
     }
 
@@ -96,14 +101,14 @@ impl JobRun {
         self.future = Some(Future::new(self.sizes.len(), plans.iter().map(|plan| &**plan)));
     }
 
-    /// The cache.
-    pub fn cache(&self) -> &Cache {
-        &self.cache
+    /// Its number in its cache.
+    pub fn member(&self) -> MemberId {
+        self.member
     }
 
-    /// The cache, for what no plan says.
-    pub fn cache_mut(&mut self) -> &mut Cache {
-        &mut self.cache
+    /// Joins the cache that its slots are decided in.
+    pub fn join(&mut self, cache: &mut Cache) {
+        (self.member, self.told) = (cache.join(), false);
     }
 
     /// The tally.
@@ -140,22 +145,25 @@ impl JobRun {
     pub fn planned(&mut self, schedule: Schedule, packing: &Packing) {
         let epoch = schedule.plan().epoch();
         self.tally.packs(epoch, packing, schedule.packages().map(|packages| &**packages));
-        self.schedules.insert(epoch, schedule);
+        self.put(schedule);
     }
 
     /// Takes a plan out.
     pub fn remove(&mut self, epoch: u64) -> Option<Schedule> {
+        self.told = false;
         self.schedules.remove(&epoch)
     }
 
     /// Puts a plan in that was there before, or comes from another server.
     pub fn put(&mut self, schedule: Schedule) {
+        self.told = false;
         self.schedules.insert(schedule.plan().epoch(), schedule);
     }
 
     /// The slots of the block that is decided next, and their epoch. Some of them may be done.
     pub fn next_block(&mut self) -> Option<(u64, Range<usize>)> {
-        let (epoch, slot, _) = peek(&mut self.schedules)?;
+        let next = |(&epoch, schedule): (&u64, &mut Schedule)| Some((epoch, schedule.next_undecided()?));
+        let (epoch, slot) = self.schedules.iter_mut().find_map(next)?;
         let end =
             if self.blocks { self.schedules.get_mut(&epoch)?.block_end(&*self.sizes) } else { slot + 1 };
         Some((epoch, slot..end))
@@ -163,31 +171,40 @@ impl JobRun {
 
     /// Decides the next slot and says what that brought about. False when its block is over, or there is nothing to
     /// decide; a block is decided to its end before anything else happens.
-    pub fn step(&mut self, changes: &mut Vec<Change>) -> bool {
+    pub fn step(&mut self, cache: &mut Cache, changes: &mut Vec<Change>) -> bool {
         let Some((epoch, block)) = self.next_block() else { return false };
-        let (slot, id) = (block.start, self.schedules[&epoch].id(block.start));
-        let (policy, future) = (self.cache.policy_mut(), self.future.as_mut());
-        let (loads, evicted) = (&mut self.loads, &mut self.evicted);
-        let outcome = ask(policy, &mut self.schedules, (epoch, slot, id), future, loads, evicted);
-        for id in self.evicted.drain(..) {
-            if !self.cache.policy().contains(id) && self.cache.settle(id).is_some() {
+        if !self.told {
+            let plans = self.schedules.iter();
+            let plans = plans.map(|(&of, plan)| (of, (Arc::clone(plan.positions()), plan.plan().len())));
+            cache.set_plans(self.member, plans);
+            self.told = true;
+        }
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return false };
+        let (slot, id) = (block.start, schedule.id(block.start));
+        let (outcome, event) =
+            cache.decide(self.member, schedule, slot, self.future.as_mut(), &mut self.moved);
+        schedule.set_told(event);
+        for id in self.moved.evicted.drain(..) {
+            if !cache.policy().contains(id) && cache.settle(id).is_some() {
                 changes.push(Change::Evicted(id));
             }
         }
-        let schedule = self.schedules.get_mut(&epoch);
-        if let Some(packages) = schedule.as_ref().and_then(|schedule| schedule.packages()) {
+        if let Some(packages) = schedule.packages() {
             // A package that a plan was made from and that is another now holds nothing for it.
-            for package in self.loads.drain(..).filter(|&package| packages.packed(package) > 0) {
+            for package in self.moved.loads.drain(..).filter(|&package| packages.packed(package) > 0) {
                 self.tally.loads(epoch, packages, package);
                 let kept = packages.members(package).iter().copied();
-                let kept = kept.filter(|&id| self.cache.settle(id) == Some(true)).collect();
+                let kept = kept.filter(|&id| cache.settle(id) == Some(true)).collect();
                 changes.push(Change::Loaded { epoch, package, kept });
             }
         }
-        let admitted = self.cache.settle(id) == Some(true);
-        if let Some(schedule) = schedule {
-            schedule.decide(slot, outcome);
+        let admitted = cache.settle(id) == Some(true);
+        if admitted {
+            cache.brought(self.member, id);
+        } else if outcome == Outcome::Hit && cache.is_of_another(self.member, id) {
+            self.tally.hits_shared(epoch);
         }
+        schedule.decide(slot, outcome);
         changes.push(Change::Decided { epoch, slot, id, outcome, admitted });
         if outcome == Outcome::Single {
             self.reads.push((id, slot));

@@ -14,20 +14,21 @@
 //! samples as reads, and all its bytes, head included. What the packer reads and writes is counted in the epoch in
 //! which it packs.
 
-mod decide;
 mod job_run;
 mod package_planner;
 mod planner;
+mod replay;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use self::decide::Schedules;
-pub use self::job_run::{Change, JobRun, TOGETHER};
+pub use self::job_run::{Change, JobRun, Schedules, TOGETHER};
 pub use self::package_planner::{Packing, PendingPackage, SavedPacking};
 pub use self::planner::{CacheView, LastPlan, PlannedEpoch, Planner, Saved, reports, valid_scores};
+pub use self::replay::{Batch, Replay, Trainer};
 pub use crate::schedule::Outcome;
 
+use crate::cache::Cache;
 use crate::counters::Counters;
 use crate::importance::{SLICE, Score, Table};
 use crate::packages::{Origin, Packages};
@@ -111,6 +112,7 @@ pub fn cache_view(policy: &dyn Policy, samples: usize, looks_at_residents: bool)
 pub struct Run {
     config: Config,
     planner: Planner,
+    cache: Cache,
     run: JobRun,
     epoch: u64,
     packing: Packing,
@@ -127,9 +129,14 @@ impl Run {
             return Err(Error::invalid("`world` is 0: there is at least one rank"));
         }
         let policy = config.policy();
+        let planner = Planner::new(config.clone(), policy.takes_packages());
+        let mut cache = Cache::new(policy, config.sizes.len());
+        let mut run = JobRun::new(Arc::clone(&config.sizes));
+        run.join(&mut cache);
         Ok(Self {
-            planner: Planner::new(config.clone(), policy.takes_packages()),
-            run: JobRun::new(policy, Arc::clone(&config.sizes)),
+            planner,
+            cache,
+            run,
             config,
             epoch: 0,
             packing: Packing::default(),
@@ -150,7 +157,7 @@ impl Run {
 
     /// The policy.
     pub fn policy(&self) -> &dyn Policy {
-        self.run.cache().policy()
+        self.cache.policy()
     }
 
     /// The strategy.
@@ -210,16 +217,14 @@ impl Run {
         match self.planner.reevaluation(epoch) {
             Reevaluation::Nothing => {}
             Reevaluation::All => {
-                for id in 0..self.config.sizes.len() as Id {
-                    if !self.run.cache().keeps(id) {
-                        self.run.tally_mut().reads_beside(epoch, id);
-                    }
-                }
+                let ids: Vec<Id> = (0..self.config.sizes.len() as Id).collect();
+                let missing = self.cache.look_up_missing(self.run.member(), epoch, &ids);
+                missing.into_iter().for_each(|id| self.run.tally_mut().reads_beside(epoch, id));
             }
             Reevaluation::Set(ids) => {
                 for slice in residents_first(self.policy(), &ids).chunks(SLICE) {
                     let mut read = Vec::new();
-                    self.run.cache_mut().pin(slice, &mut read);
+                    self.cache.pin(self.run.member(), epoch, slice, &mut read);
                     read.into_iter().for_each(|id| self.run.tally_mut().reads_beside(epoch, id));
                 }
             }
@@ -230,7 +235,7 @@ impl Run {
     pub fn decide(&mut self) -> Option<Decided> {
         if self.decided.is_empty() {
             let mut changes = Vec::new();
-            while self.run.step(&mut changes) {}
+            while self.run.step(&mut self.cache, &mut changes) {}
             let (mut packages, mut extents) = (0, 0);
             for change in changes {
                 match change {
@@ -269,7 +274,8 @@ impl Run {
         self.run.tally_mut().reported(epoch, reports.len() as u64 - rejected, rejected);
         let Some(kind) = self.policy().takes() else { return };
         let own = (kind != self.planner.score()).then(|| Score::of(kind, losses));
-        valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| self.run.cache_mut().scored(slice));
+        let member = self.run.member();
+        valid_scores(ids, own.as_deref().unwrap_or(&scores), |slice| self.cache.scored(member, slice));
     }
 }
 

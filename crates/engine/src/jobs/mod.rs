@@ -91,11 +91,6 @@ impl Jobs {
         self.open.len()
     }
 
-    /// Bytes granted to all of them.
-    pub(crate) fn granted(&self) -> u64 {
-        self.open.values().map(|job| job.grant.granted).sum()
-    }
-
     /// The datasets that they train.
     pub(crate) fn datasets(&self) -> HashSet<u32> {
         self.open.values().map(|job| job.dataset.key).collect()

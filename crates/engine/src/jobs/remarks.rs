@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use hotset_core::bytes::human;
+use hotset_core::cache::Cache;
 use hotset_core::{Id, Remark, Result};
 
 use super::job::Job;
@@ -13,6 +14,7 @@ use super::order::OrderWatch;
 use super::unplanned::UnplannedWatch;
 use crate::config::OFF;
 use crate::engine::Engine;
+use crate::state::State;
 
 /// The name of what was said when the job was opened.
 const OPENING: &str = "opening";
@@ -52,20 +54,29 @@ impl Notices {
 }
 
 impl Job {
-    /// What a user should know of it now.
-    pub(crate) fn remarks(&self) -> Vec<Remark> {
+    /// What a user should know of it and of its cache now.
+    pub(crate) fn remarks(&self, cache: &Cache) -> Vec<Remark> {
         let mut remarks: Vec<Remark> =
             self.grant.remarks.iter().map(|text| Remark::warning(OPENING, text.as_str())).collect();
         let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
         if self.packages.source().is_none()
             && !told
-            && self.run.cache().policy().takes_packages()
+            && cache.policy().takes_packages()
             && self.planner.is_some()
         {
             remarks.push(Remark::note(
                 "no packages",
                 "no packages, so the whole cache is for hard samples: `packages=` names a place",
             ));
+        }
+        let (capacity, asked) = (cache.policy().capacity(), self.grant.asked);
+        if remarks.is_empty() && capacity < asked.min(self.dataset.catalog.bytes()) {
+            let text = format!(
+                "its cache may keep {} of the {} that `cache=` asks for: memory is divided between all that is trained                  here",
+                human(capacity),
+                human(asked)
+            );
+            remarks.push(Remark::note("divided", text));
         }
         let failed = self.packages.queue().and_then(|queue| queue.failed());
         remarks.extend(failed.map(|why| Remark::warning("packages failed", why)));
@@ -116,15 +127,16 @@ impl Job {
 }
 
 /// What is said to a job that gets less memory than it asks for.
-pub(crate) fn less_memory(granted: u64, wanted: u64, memory: u64, taken: u64) -> String {
+pub(crate) fn less_memory(granted: u64, wanted: u64, budget: u64, asked: u64) -> String {
     let nothing = if granted == 0 { ", so nothing of it is cached" } else { "" };
     format!(
         "the server grants {} of the {} that `cache=` asks for{nothing}: all jobs together may keep {} (`hotset serve \
-         --memory`), and others have {}. Start it with more `--memory`, or ask for less with `cache=` in every job",
+         --memory`) and ask for {}, so each gets its part. Start it with more `--memory`, or ask for less with `cache=` \
+         in every job",
         human(granted),
         human(wanted),
-        human(memory),
-        human(taken)
+        human(budget),
+        human(asked)
     )
 }
 
@@ -132,8 +144,9 @@ impl Engine {
     /// Warnings of a job that were not told yet. The caller tells them.
     pub fn untold(&self, job: &str) -> Result<Vec<Remark>> {
         let mut state = self.shared.lock();
-        let job = state.jobs.named(job)?;
-        let mut remarks = job.remarks();
+        let State { jobs, rooms, .. } = &mut *state;
+        let job = jobs.named(job)?;
+        let mut remarks = job.remarks(rooms.cache(job.serial)?);
         let told = &mut job.notices.told;
         remarks.retain(|remark| remark.warns && remark.name != OPENING && told.insert(remark.name));
         Ok(remarks)

@@ -61,7 +61,12 @@ impl Residency {
         &self.objects[key as usize]
     }
 
-    /// Whether a job's cache keeps a sample.
+    /// Whether a decided slot waits for a sample.
+    pub(crate) fn is_claimed(&self, dataset: u32, id: Id) -> bool {
+        self.tables.get(dataset as usize).is_some_and(|table| table.claims(id).slots() > 0)
+    }
+
+    /// Whether a cache keeps a sample.
     pub(crate) fn is_kept(&self, dataset: u32, id: Id) -> bool {
         self.tables.get(dataset as usize).is_some_and(|table| table.claims(id).keepers() > 0)
     }

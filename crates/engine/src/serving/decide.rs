@@ -46,7 +46,7 @@ impl Job {
         let (mut changes, mut reads, mut decided, mut room) = (Vec::new(), Vec::new(), 0, true);
         let mut more = true;
         while more {
-            more = self.run.step(&mut changes);
+            more = self.run.step(rooms.cache_mut(self.serial)?, &mut changes);
             for change in changes.drain(..) {
                 match change {
                     Change::Evicted(id) => rooms.keep(&self.dataset, id, false),
@@ -105,10 +105,12 @@ impl Job {
     ) -> Result<Option<Read>> {
         let waits = self.waits_for(id, (epoch, slot));
         let present = rooms.residency().object(self.dataset.key, id);
-        // What another job has is shared, what lingers of our own is not.
+        // What another job has, waits for or reads is shared, what lingers of our own is not.
         let shared = present.is_some_and(|object| {
-            rooms.residency().is_kept(self.dataset.key, id)
-                || (!waits && rooms.fetching().is_read_for_another(object, self.serial))
+            let (residency, dataset) = (rooms.residency(), self.dataset.key);
+            let claimed = || residency.is_claimed(dataset, id);
+            let read = || rooms.fetching().is_read_for_another(object, self.serial);
+            residency.is_kept(dataset, id) || (!waits && (claimed() || read()))
         });
         if admitted {
             rooms.keep(&self.dataset, id, true);
@@ -275,7 +277,8 @@ impl Job {
             let plan = self.schedule(epoch)?.plan().clone();
             let ids = &plan.ids()[block];
             // An earlier slot of the same sample is still to be served, and may need other bytes than this one.
-            if ids.iter().any(|&id| !self.run.cache().keeps(id) && self.waits_for(id, (epoch, first))) {
+            let cache = rooms.cache(self.serial)?;
+            if ids.iter().any(|&id| !cache.keeps(id) && self.waits_for(id, (epoch, first))) {
                 return Ok(false);
             }
             let bytes: u64 = ids.iter().map(|&id| self.dataset.size(id)).sum();

@@ -276,12 +276,12 @@ impl Job {
     ) -> Result<Option<Item>> {
         let kept = self.planner.is_none();
         if kept {
-            for (id, keeps) in self.run.cache_mut().access(id) {
+            for (id, keeps) in rooms.cache_mut(self.serial)?.access(id) {
                 rooms.keep(&self.dataset, id, keeps);
             }
         }
         // What is read to be re-evaluated is read unless it is kept, whatever lingers.
-        let counts = self.run.cache().keeps(id) || batch.reevaluation.is_none();
+        let counts = rooms.cache(self.serial)?.keeps(id) || batch.reevaluation.is_none();
         let found = rooms.residency().object(self.dataset.key, id).filter(|_| counts);
         let unread = batch.reevaluation.filter(|&epoch| self.ranks.is_unread(epoch, id));
         let object = match found {

@@ -171,6 +171,7 @@ pub fn config() -> Config {
         available: || 8 << 30,
         retries: 5,
         linger: Duration::ZERO,
+        log: false,
         patience: Duration::from_secs(10),
     }
 }
@@ -236,6 +237,11 @@ impl<'a> Reader<'a> {
         engine.open_dataset(session, opened);
         let sizes = (0..opened.catalog.len()).map(|id| opened.catalog.size(id as u32)).collect();
         Self { engine, session, job: "job", sizes, maps: HashMap::new() }
+    }
+
+    /// The same of another job.
+    pub fn of_job(engine: &'a Engine, opened: &Opened, job: &'static str) -> Self {
+        Self { job, ..Self::new(engine, opened) }
     }
 
     pub fn ask(&self, indices: &[u64]) -> Result<Grant> {

@@ -75,6 +75,7 @@ impl Service {
             available: available_memory,
             retries: options.retries,
             linger: options.linger,
+            log: false,
             patience: options.patience,
         };
         Ok(Self {

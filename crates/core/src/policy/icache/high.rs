@@ -123,10 +123,11 @@ impl High {
         self.rebuild(self.moves, due);
         let Some(others) = limit.checked_sub(self.sizes.size(id)) else { return false };
         let key = self.keys.sortable(id);
-        let due_too = self.strict || due.due_in_epoch(id);
+        // It takes the place of none that more jobs wait for.
+        let jobs = if self.strict { u32::MAX } else { due.jobs_due(id) };
         let mut left = Vec::new();
         while self.used > others {
-            match self.lowest(due_too, due) {
+            match self.lowest(jobs, due) {
                 Some((lowest, home)) if lowest < key => left.extend(self.take(home)),
                 _ => {
                     for (key, id, home) in left {
@@ -145,7 +146,7 @@ impl High {
     /// Lets the lowest go, those not due first, until residents take at most `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: u64, due: &dyn Due, evicted: &mut Vec<Id>) {
         while self.used > bytes {
-            let home = self.lowest(false, due).or_else(|| self.lowest(true, due));
+            let home = self.lowest(0, due).or_else(|| self.lowest(u32::MAX, due));
             let Some((_, id, _)) = home.and_then(|(_, home)| self.take(home)) else { return };
             evicted.push(id);
         }
@@ -158,15 +159,16 @@ impl High {
         self.used -= self.sizes.size(id);
     }
 
-    /// The lowest key among residents that may leave, and the heap it tops.
-    fn lowest(&mut self, due_too: bool, due: &dyn Due) -> Option<(u32, u8)> {
+    /// The lowest key among residents that may leave, which are due to at most so many `jobs`, and the heap it tops.
+    fn lowest(&mut self, jobs: u32, due: &dyn Due) -> Option<(u32, u8)> {
+        let due_too = jobs > 0;
         if !due_too {
             self.pass_over_due(due);
         }
         let top = |home: u8| self.heaps[home as usize].first().map(|(key, id)| (key, id, home));
         let homes = self.old.iter().copied().chain([self.idle]).chain(due_too.then_some(self.due));
         let (key, id, home) = homes.filter_map(top).min()?;
-        (due_too || !due.due_in_epoch(id)).then_some((key, home))
+        (jobs == u32::MAX || due.jobs_due(id) <= jobs).then_some((key, home))
     }
 
     /// Moves those that are still due from the tops of old heaps to the new ones.

@@ -25,6 +25,7 @@ use self::high::High;
 use self::low::Low;
 use super::{Begin, Due, Entry, NoDue, Place, Policy, Region, Setup, Sizes, Verdict, foreign};
 use crate::bits::Bits;
+use crate::importance::Keys;
 use crate::saved::{Reader, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Result};
@@ -50,6 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
     bounded: true,
     offline: false,
     plain: false,
+    shared: true,
     parameters: PARAMETERS,
     build: |setup| Box::new(Icache::new(setup)),
 };
@@ -218,6 +220,10 @@ impl Policy for Icache {
         self.low_limit = begin.package.map_or(0, |package| self.low_share(package));
         let high = begin.keys.map_or(0, |keys| keys.high_len() as u64);
         self.selected = Some([begin.selected.0, begin.selected.1, high, self.sizes.len() as u64]);
+    }
+
+    fn rekey(&mut self, keys: Option<&Arc<Keys>>) {
+        self.high.begin(keys, &NoDue);
     }
 
     fn takes_packages(&self) -> bool {

@@ -1,0 +1,269 @@
+//! A cache: which samples of a dataset are kept, as one policy decides for all jobs that share it.
+//!
+//! A job [joins](Cache::join), and its slots are decided in its plan's order; which job's slot comes next is time, and the
+//! [log](Event) says it. The policy's answer is final. After each question the samples that may have come or gone are
+//! settled: what is kept is noted here, bit by bit, so that a server hears of every change once, in order, and can look up
+//! what is kept without asking the policy.
+
+mod division;
+mod log;
+mod members;
+
+use std::sync::Arc;
+
+pub use self::division::divide;
+pub use self::log::{Event, MemberId};
+
+use self::log::Log;
+use self::members::Members;
+use crate::bits::Bits;
+use crate::policy::{Begin, Future, NoDue, Policy, Verdict};
+use crate::positions::Positions;
+use crate::sampling::{self, Rates};
+use crate::schedule::{Outcome, Schedule};
+use crate::{Id, Result};
+
+/// A policy, what it keeps now, and the jobs it decides for.
+pub struct Cache {
+    policy: Box<dyn Policy>,
+    samples: usize,
+    kept: Bits,
+    residents: u64,
+    members: Members,
+    /// The job for which each resident was read; empty until a second one joins.
+    bringers: Vec<MemberId>,
+    log: Option<Log>,
+}
+
+/// What the decision of a slot brought about in a cache.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// The packages that are read right before it.
+    pub(crate) loads: Vec<u32>,
+    /// Residents that may have left.
+    pub(crate) evicted: Vec<Id>,
+}
+
+impl Cache {
+    /// One that keeps what `policy` keeps already, of so many samples.
+    pub fn new(policy: Box<dyn Policy>, samples: usize) -> Self {
+        let mut cache = Self {
+            policy,
+            samples,
+            kept: Bits::default(),
+            residents: 0,
+            members: Members::default(),
+            bringers: Vec::new(),
+            log: None,
+        };
+        cache.look_up();
+        cache
+    }
+
+    /// Keeps a log from now on.
+    pub fn keep_log(&mut self) {
+        self.log.get_or_insert_default();
+    }
+
+    /// What was logged since the last call.
+    pub fn take_log(&mut self) -> Vec<Event> {
+        self.log.as_mut().map(Log::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(log) = &mut self.log {
+            log.push(event());
+        }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+
+    /// Whether a sample is kept.
+    pub fn keeps(&self, id: Id) -> bool {
+        self.kept.contains(id)
+    }
+
+    /// How many samples are kept.
+    pub fn residents(&self) -> u64 {
+        self.residents
+    }
+
+    /// How many jobs share it.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A job joins; its number here.
+    pub fn join(&mut self) -> MemberId {
+        let member = self.members.join();
+        if member == 1 {
+            self.bringers = vec![0; self.samples];
+        }
+        self.note(|| Event::Joined(member));
+        member
+    }
+
+    /// A job leaves: nothing is due to it, and its scores are worth nothing, from now on.
+    pub fn leave(&mut self, member: MemberId) {
+        self.members.leave(member);
+        if self.members.len() > 0 {
+            self.policy.rekey(self.members.keys().as_ref());
+        }
+        self.note(|| Event::Left(member));
+    }
+
+    /// Changes the capacity; the changes, in order.
+    pub fn resize(&mut self, capacity: u64) -> Vec<(Id, bool)> {
+        let mut moved = Vec::new();
+        self.policy.resize(capacity, &mut moved);
+        self.note(|| Event::Resized(capacity));
+        self.settled(&moved)
+    }
+
+    /// A job's plan was made, from what is kept now and from how fast storage was.
+    pub fn planned(&mut self, member: MemberId, epoch: u64, world: u32, rates: Option<Rates>) {
+        self.note(|| Event::Planned { member, epoch, world, rates });
+    }
+
+    /// A job's state is written down.
+    pub fn saved(&mut self, member: MemberId) {
+        self.note(|| Event::Saved(member));
+    }
+
+    /// The plans of a job that are under way, and how many slots they have.
+    pub(crate) fn set_plans(
+        &mut self,
+        member: MemberId,
+        plans: impl Iterator<Item = (u64, (Arc<Positions>, usize))>,
+    ) {
+        self.members.set_plans(member, plans);
+    }
+
+    /// Decides the next slot of a job's plan: what it costs, and which of the plan's events come after it. The policy hears of
+    /// it in this order: that the plan begins, if it is the plan's first; the events that come before it; then the slot
+    /// itself. With a `future` it sees that instead of the plans under way.
+    pub(crate) fn decide(
+        &mut self,
+        member: MemberId,
+        schedule: &Schedule,
+        slot: usize,
+        mut future: Option<&mut Future>,
+        moved: &mut Moved,
+    ) -> (Outcome, usize) {
+        self.note(|| Event::Decided { member, slots: 1 });
+        let (begin, told) = schedule.begins();
+        // A plan that another server has begun, or that is gone back to, is this job's all the same.
+        if !told || !self.members.decides(member, begin.epoch) {
+            self.members.begin(member, begin.epoch, begin.keys);
+        }
+        if !told {
+            let keys = self.members.keys();
+            self.policy.begin(&Begin { keys: keys.as_ref(), ..begin });
+        }
+        let (due, id) = (self.members.due(member), schedule.id(slot));
+        let mut event = schedule.next_event();
+        while let Some(happens) = schedule.event(event, slot) {
+            event += 1;
+            match happens {
+                sampling::Event::Leave(id) => self.policy.leave(id, &mut moved.evicted),
+                sampling::Event::Load(package) => {
+                    let members = schedule.packages().map_or(&[][..], |packages| packages.members(package));
+                    self.policy.load(members, &due, &mut moved.evicted);
+                    moved.loads.push(package);
+                }
+            }
+        }
+        let verdict = match &mut future {
+            Some(future) => {
+                let verdict = self.policy.access(id, *future, &mut moved.evicted);
+                future.pass(id);
+                verdict
+            }
+            None => self.policy.access(id, &due, &mut moved.evicted),
+        };
+        let outcome = match verdict {
+            Verdict::Hit => Outcome::Hit,
+            Verdict::Packed => Outcome::Packed,
+            Verdict::Admitted | Verdict::Bypassed => Outcome::Single,
+        };
+        (outcome, event)
+    }
+
+    /// A job's slot has `id` kept from now on.
+    pub(crate) fn brought(&mut self, member: MemberId, id: Id) {
+        if let Some(bringer) = self.bringers.get_mut(id as usize) {
+            *bringer = member;
+        }
+    }
+
+    /// Whether a resident was read for another job than this.
+    pub(crate) fn is_of_another(&self, member: MemberId, id: Id) -> bool {
+        self.bringers.get(id as usize).is_some_and(|&bringer| bringer != member)
+    }
+
+    /// Asks about a sample that no plan serves; the changes, in order.
+    pub fn access(&mut self, id: Id) -> Vec<(Id, bool)> {
+        let mut moved = Vec::new();
+        self.policy.access(id, &NoDue, &mut moved);
+        moved.push(id);
+        self.settled(&moved)
+    }
+
+    /// Keeps `ids`, which a job re-evaluates before `epoch`; the changes, in order. Those that must be read are appended to
+    /// `read`.
+    pub fn pin(&mut self, member: MemberId, epoch: u64, ids: &[Id], read: &mut Vec<Id>) -> Vec<(Id, bool)> {
+        self.note(|| Event::Pinned { member, epoch, ids: ids.to_vec() });
+        let mut moved = Vec::new();
+        self.policy.pin(ids, read, &mut moved);
+        moved.extend_from_slice(ids);
+        self.settled(&moved)
+    }
+
+    /// Which of `ids`, which a job re-evaluates before `epoch`, are not kept and must be read.
+    pub fn look_up_missing(&mut self, member: MemberId, epoch: u64, ids: &[Id]) -> Vec<Id> {
+        self.note(|| Event::LookedUp { member, epoch, ids: ids.to_vec() });
+        ids.iter().copied().filter(|&id| !self.kept.contains(id)).collect()
+    }
+
+    /// Tells the policy of a job's scores, at most a slice of them.
+    pub fn scored(&mut self, member: MemberId, scores: &[(Id, f32)]) {
+        self.note(|| Event::Scored { member, scores: scores.to_vec() });
+        self.policy.scored(scores);
+    }
+
+    /// Changes what the policy is, as a restart does, and looks up what is kept.
+    pub fn restore(&mut self, change: impl FnOnce(&mut dyn Policy) -> Result<()>) -> Result<()> {
+        change(&mut *self.policy)?;
+        self.look_up();
+        Ok(())
+    }
+
+    fn look_up(&mut self) {
+        (self.kept, self.residents) = (Bits::new(self.samples), 0);
+        let (kept, residents) = (&mut self.kept, &mut self.residents);
+        self.policy.residents(&mut |id| *residents += u64::from(kept.insert(id)));
+    }
+
+    fn settled(&mut self, ids: &[Id]) -> Vec<(Id, bool)> {
+        ids.iter().filter_map(|&id| self.settle(id).map(|kept| (id, kept))).collect()
+    }
+
+    /// Notes whether a sample is kept now; what it is if that has changed.
+    pub(crate) fn settle(&mut self, id: Id) -> Option<bool> {
+        let now = self.policy.contains(id);
+        if now == self.kept.contains(id) {
+            return None;
+        }
+        if now {
+            self.kept.insert(id);
+            self.residents += 1;
+        } else {
+            self.kept.remove(id);
+            self.residents -= 1;
+        }
+        Some(now)
+    }
+}

@@ -1,0 +1,185 @@
+//! The caches of an engine: one for all jobs that train a dataset with the same policy and the same settings.
+//!
+//! A job joins its cache when it is opened and leaves when it ends; the last one takes the cache with it. Memory is
+//! divided between caches by what their jobs ask for, whichever came first: each has a *part*, and its capacity moves there,
+//! at once where that is more, a slice a hold of the lock where residents must leave first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use hotset_core::cache::{Cache, divide};
+use hotset_core::{Error, Id, Result};
+
+use crate::dataset::Dataset;
+
+/// Residents that leave a cache in one hold of the lock because it gets smaller.
+const LEAVING: u64 = 4096;
+
+/// What jobs must agree in to share a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CacheKey {
+    /// The dataset.
+    pub(crate) dataset: u32,
+    /// The policy and its settings.
+    pub(crate) policy: &'static str,
+    pub(crate) settings: BTreeMap<String, String>,
+    /// Whether jobs have plans.
+    pub(crate) planned: bool,
+    /// The job whose own it is, where its plans say what stays or packages are made for it alone.
+    pub(crate) owner: Option<String>,
+}
+
+/// A cache and the jobs in it.
+struct Entry {
+    key: CacheKey,
+    dataset: Arc<Dataset>,
+    cache: Cache,
+    /// What each job asks for, in bytes.
+    asks: BTreeMap<u64, u64>,
+    /// The bytes that it is to have.
+    part: u64,
+}
+
+impl Entry {
+    /// What it may have at most: what its jobs ask for together, and no more than its dataset.
+    fn ask(&self) -> u64 {
+        let asked = self.asks.values().fold(0u64, |sum, &ask| sum.saturating_add(ask));
+        asked.min(self.dataset.catalog.bytes())
+    }
+
+    fn capacity(&self) -> u64 {
+        self.cache.policy().capacity()
+    }
+}
+
+/// What came and went of a dataset when its cache was resized, in order.
+type Resized = (Arc<Dataset>, Vec<(Id, bool)>);
+
+/// All caches.
+#[derive(Default)]
+pub(crate) struct Caches {
+    open: BTreeMap<u64, Entry>,
+    /// The cache of each job.
+    jobs: HashMap<u64, u64>,
+}
+
+impl Caches {
+    /// The cache of a job.
+    pub(crate) fn of(&self, job: u64) -> Result<&Cache> {
+        let serial = self.jobs.get(&job).ok_or_else(lost)?;
+        self.open.get(serial).map(|entry| &entry.cache).ok_or_else(lost)
+    }
+
+    /// The cache of a job, to be asked.
+    pub(crate) fn of_mut(&mut self, job: u64) -> Result<&mut Cache> {
+        let serial = self.jobs.get(&job).ok_or_else(lost)?;
+        self.open.get_mut(serial).map(|entry| &mut entry.cache).ok_or_else(lost)
+    }
+
+    /// The cache that jobs share by this key.
+    pub(crate) fn find(&self, key: &CacheKey) -> Option<u64> {
+        self.open.iter().find(|(_, entry)| entry.key == *key).map(|(&serial, _)| serial)
+    }
+
+    /// Opens a cache, which has nothing of the memory yet.
+    pub(crate) fn open(&mut self, serial: u64, key: CacheKey, dataset: &Arc<Dataset>, cache: Cache) {
+        let entry = Entry { key, dataset: Arc::clone(dataset), cache, asks: BTreeMap::new(), part: 0 };
+        self.open.insert(serial, entry);
+    }
+
+    /// A job that asks for so many bytes joins a cache.
+    pub(crate) fn join(&mut self, serial: u64, job: u64, ask: u64) -> Result<&mut Cache> {
+        let entry = self.open.get_mut(&serial).ok_or_else(lost)?;
+        entry.asks.insert(job, ask);
+        self.jobs.insert(job, serial);
+        Ok(&mut entry.cache)
+    }
+
+    /// A job leaves its cache; if it was the last, the cache and its dataset.
+    pub(crate) fn leave(&mut self, job: u64, member: u32) -> Option<(Arc<Dataset>, Cache)> {
+        let serial = self.jobs.remove(&job)?;
+        let entry = self.open.get_mut(&serial)?;
+        entry.asks.remove(&job);
+        if !entry.asks.is_empty() {
+            entry.cache.leave(member);
+            return None;
+        }
+        self.open.remove(&serial).map(|entry| (entry.dataset, entry.cache))
+    }
+
+    /// The jobs that share the cache of a job, itself included.
+    pub(crate) fn sharers(&self, job: u64) -> impl Iterator<Item = u64> {
+        let entry = self.jobs.get(&job).and_then(|serial| self.open.get(serial));
+        entry.into_iter().flat_map(|entry| entry.asks.keys().copied())
+    }
+
+    /// Bytes that all caches may keep now.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.open.values().map(Entry::capacity).sum()
+    }
+
+    /// Bytes that all jobs ask for, as far as their datasets are that large.
+    pub(crate) fn asked(&self) -> u64 {
+        self.open.values().map(Entry::ask).fold(0, u64::saturating_add)
+    }
+
+    /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one.
+    pub(crate) fn part_with(&self, budget: u64, cache: Option<u64>, ask: u64, whole: u64) -> u64 {
+        let with = |(serial, entry): (&u64, &Entry)| {
+            let more = if Some(*serial) == cache { ask } else { 0 };
+            entry.ask().saturating_add(more).min(entry.dataset.catalog.bytes())
+        };
+        let mut asks: Vec<u64> = self.open.iter().map(with).collect();
+        let place = match cache {
+            Some(cache) => self.open.keys().position(|&serial| serial == cache).unwrap_or_default(),
+            None => {
+                asks.push(ask.min(whole));
+                asks.len() - 1
+            }
+        };
+        divide(budget, &asks)[place]
+    }
+
+    /// Divides `budget` between all caches anew.
+    pub(crate) fn divide(&mut self, budget: u64) {
+        let asks: Vec<u64> = self.open.values().map(Entry::ask).collect();
+        for (entry, part) in self.open.values_mut().zip(divide(budget, &asks)) {
+            entry.part = part;
+        }
+    }
+
+    /// Moves capacities towards their parts, a slice of residents at a time: what came and went of which dataset, and
+    /// whether there is more to do. A cache gets larger only by what others have let go of.
+    pub(crate) fn settle(&mut self, budget: u64) -> (Vec<Resized>, bool) {
+        let (mut changes, mut more) = (Vec::new(), false);
+        for entry in self.open.values_mut().filter(|entry| entry.part < entry.capacity()) {
+            let mean = (entry.dataset.catalog.bytes() / entry.dataset.samples().max(1) as u64).max(1);
+            let used = entry.cache.policy().used();
+            let step = entry.part.max(used.saturating_sub(LEAVING * mean));
+            more |= step > entry.part;
+            changes.push((Arc::clone(&entry.dataset), entry.cache.resize(step)));
+        }
+        let mut free = budget.saturating_sub(self.capacity());
+        for entry in self.open.values_mut().filter(|entry| entry.part > entry.capacity()) {
+            let grown = (entry.part - entry.capacity()).min(free);
+            free -= grown;
+            if grown > 0 {
+                changes.push((Arc::clone(&entry.dataset), entry.cache.resize(entry.capacity() + grown)));
+            }
+        }
+        (changes, more)
+    }
+}
+
+#[cfg(feature = "shuttle")]
+impl Caches {
+    /// How many caches of a dataset keep a sample.
+    pub(crate) fn keepers(&self, dataset: u32, id: Id) -> u32 {
+        let keeps = |entry: &&Entry| entry.dataset.key == dataset && entry.cache.keeps(id);
+        self.open.values().filter(keeps).count() as u32
+    }
+}
+
+fn lost() -> Error {
+    Error::internal("a job has lost its cache")
+}
