@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -473,3 +473,44 @@ def test_a_handler_that_raises_at_any_moment_leaves_the_connection_usable(
         moment += 1
     assert moment > 30
     link.client(Deadline(WAIT)).close()
+
+
+class Alarm(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float], None]]:
+    """Has `Alarm` raised after so many seconds."""
+
+    def handler(signum: int, frame: FrameType | None) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_call_that_a_signal_ended_is_not_taken_for_a_server_that_went_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, alarm: Callable[[float], None]
+) -> None:
+    place = equal_files(tmp_path / "tree", 4, 50)
+    train = hotset.Dataset(place, storage_options={"throttle.latency": "1s"})
+    alarm(0.3)
+    with pytest.raises(Alarm):
+        train.__getitems__(range(4))
+    assert len(train[0]) == 50
+    assert "went away" not in caplog.text
+
+
+def test_what_a_handler_raises_while_settings_are_read_is_not_lost(
+    serve: Callable[..., Server], alarm: Callable[[float], None]
+) -> None:
+    client = _core.Client(str(serve().socket), main_pid=0, timeout=WAIT)
+    # So many that a signal mostly comes while they are read.
+    many = JobSettings(strategy="uniform", strategy_settings={str(number): "x" for number in range(200_000)})
+    for _ in range(10):
+        alarm(0.01)
+        with pytest.raises(Alarm):
+            client.open_job("job", many, wait=WAIT)

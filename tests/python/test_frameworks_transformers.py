@@ -198,6 +198,23 @@ def test_a_checkpoint_without_the_samplers_place_is_refused(tmp_path: Path) -> N
         second.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
 
 
+class Plain(Reporting):
+    """With a loader of its own, which Accelerate prepares."""
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        loader = DataLoader(self.train_dataset, BATCH, sampler=self.sampler, collate_fn=_collated)
+        return self.accelerator.prepare(loader)
+
+
+def test_a_trainer_with_a_loader_of_its_own_is_told_that_its_epochs_differ(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", SAMPLES, 50)
+    trainer = _trainer(place, tmp_path / "out", "iis", Plain)
+    trainer.sampler.set_epoch_length(None)
+    forget()
+    with pytest.warns(hotset.HotsetWarning, match=r'`hotset\.Sampler\(\.\.\., "iis", epoch_length="auto"\)`'):
+        trainer.train()
+
+
 def test_a_trainer_with_the_hook_alone_is_told_that_its_epochs_differ(tmp_path: Path) -> None:
     train = hotset.Dataset(equal_files(tmp_path / "tree", SAMPLES, 50), with_ids=True, decode=_pair)
     accelerator = Accelerator(cpu=True)

@@ -10,6 +10,7 @@ import csv
 import io
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -18,9 +19,10 @@ import hotset
 import pytest
 from azurite import MISSING, PROGRAM, Azurite
 from bucket import Bucket
+from processes import until
 from torch.utils.data import DataLoader
 from trees import content, digest, labelled_files, tar_shards
-from web import Google, Web
+from web import Answer, Google, Web
 
 AWKWARD = (
     "b/10.png",
@@ -141,6 +143,39 @@ def test_wrong_credentials_and_missing_places_are_named(store: Store) -> None:
         hotset.Dataset(store.url("nothing"), storage_options=store.options)
     with pytest.raises(hotset.InvalidError, match=f"there is no `{kind}://no-such-place/train`"):
         hotset.Dataset(f"{kind}://no-such-place/train", storage_options=store.options)
+
+
+class Slow(Google):
+    """With pages of seven keys, and answers that take a while."""
+
+    def answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+        """What to say to a request, later."""
+        time.sleep(0.05)
+        return super().answer(method, path, headers)
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "ImageFolder", "Shards", "Manifest"])
+def test_the_opening_of_a_dataset_ends_when_the_client_gives_up(kind: str) -> None:
+    slow = Slow()
+    for number in range(10_000):
+        name = f"{number:06d}.tar" if kind == "Shards" else f"{number // 2_000}/{number:06d}.png"
+        slow.put(f"train/{name}", b"x")
+    keys = sorted(key.removeprefix("data/train/") for key in slow.objects)
+    slow.put("train/table.csv", "\n".join(["key", *keys]).encode())
+    named = {"Shards": "train/{000000..009999}.tar", "Manifest": "train/table.csv"}.get(kind, "train")
+    try:
+        with pytest.raises(hotset.UnavailableError, match="within"):
+            getattr(hotset, kind)(slow.url(named), storage_options=slow.options, wait=1)
+
+        def quiet() -> bool:
+            before = slow.requests.total()
+            time.sleep(1)
+            return slow.requests.total() == before
+
+        # To its end it would take twice as long at least.
+        until("no more requests come", quiet, 6.0)
+    finally:
+        slow.stop()
 
 
 def test_google_pages_are_followed_to_their_end() -> None:

@@ -19,6 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::place;
 use crate::settings::{LogFormat, Settings};
 
+/// The most reads in flight.
+const MOST: usize = 1 << 14;
 /// Seconds that a plan waits for ranks that have not come or not reported.
 const PATIENCE: u64 = 10;
 
@@ -128,7 +130,7 @@ impl Serve {
             embedded: self.embedded,
             watch: self.watch.clone(),
             memory: memory.as_deref().map(share_of_machine).transpose()?,
-            concurrency: at_least_one(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
+            concurrency: in_flight(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
             retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             patience: Duration::from_secs(PATIENCE),
@@ -168,11 +170,13 @@ fn end_at_a_panic() {
     }));
 }
 
-fn at_least_one(concurrency: usize) -> Result<usize> {
-    if concurrency == 0 {
-        return Err(Error::invalid("`concurrency` is 0: nothing could be read; give at least 1"));
+/// Each read in flight has a thread, so there must be an end.
+fn in_flight(concurrency: usize) -> Result<usize> {
+    if (1..=MOST).contains(&concurrency) {
+        Ok(concurrency)
+    } else {
+        Err(Error::invalid(format!("`concurrency` is {concurrency}: give a number from 1 to {MOST}")))
     }
-    Ok(concurrency)
 }
 
 /// The bytes that jobs may keep, so that they and the reserve beside them fit what was given.

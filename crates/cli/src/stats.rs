@@ -32,7 +32,7 @@ pub(crate) struct Stats {
     /// The server's socket [default: all of this user's]
     #[arg(long, env = "HOTSET_SERVER", value_name = "PATH")]
     server: Option<PathBuf>,
-    /// This job alone
+    /// This job alone: a name as it is shown here, or what a training has as `job=`
     #[arg(long, value_name = "NAME", default_value = "")]
     job: String,
     /// Print JSON: a list with one object for each server
@@ -106,6 +106,11 @@ impl Stats {
         self.of_job(found)
     }
 
+    /// Whether `name` is the job asked for, or of the training with that `job=`, which has one for each dataset.
+    fn is_of_job(&self, name: &str) -> bool {
+        name.strip_prefix(&self.job).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// What was found of the job asked for; an error that names the jobs there are, if there is no such job.
     fn of_job(&self, mut found: Vec<Found>) -> Result<Vec<Found>> {
         if self.job.is_empty() {
@@ -113,7 +118,7 @@ impl Stats {
         }
         let known: Vec<String> =
             found.iter().flat_map(|one| &one.stats.jobs).map(|job| format!("`{}`", job.job)).collect();
-        found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| job.job == self.job));
+        found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| self.is_of_job(&job.job)));
         found.retain(|one| !one.stats.jobs.is_empty());
         // With `--watch` a job may be about to start.
         if found.is_empty() && self.watch.is_none() {
@@ -153,6 +158,8 @@ mod tests {
         assert_eq!(asked("", None).unwrap()[0].stats.jobs.len(), 2);
         let found = asked("run/val", None).unwrap();
         assert_eq!(found[0].stats.jobs.iter().map(|job| &job.job).collect::<Vec<_>>(), ["run/val"]);
+        assert_eq!(asked("run", None).unwrap()[0].stats.jobs.len(), 2);
+        assert!(asked("ru", None).is_err());
         let error = asked("nosuch", None).unwrap_err().message;
         assert_eq!(error, "there is no job `nosuch` (`--job`): the jobs are `run/train`, `run/val`");
         assert!(asked("nosuch", Some(2.0)).unwrap().is_empty(), "it may come");

@@ -31,7 +31,8 @@ fn named(fields: &Bound<'_, PyDict>) -> PyResult<Value> {
 /// A setting is text, a truth value, a whole number, or some of them by name.
 fn written(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Value::String(text.to_string()));
+        // Not by `Display`, which loses what a signal's handler raises meanwhile.
+        return Ok(Value::String(text.to_string_lossy().into_owned()));
     }
     if let Ok(fields) = value.cast::<PyDict>() {
         return named(fields);

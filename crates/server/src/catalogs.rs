@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, SessionId};
@@ -18,19 +19,29 @@ struct Listing {
     last: Option<(Request, Opened)>,
 }
 
+/// How often a client that waits for its turn is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// A client's turn at listing a place, until it is dropped. No lock is held meanwhile.
 struct Turn(Arc<Lock<Listing>>);
 
 impl Turn {
-    /// Takes a turn, when no other client has it.
-    fn take(listing: Arc<Lock<Listing>>) -> Self {
-        let mut own = listing.lock();
-        while own.taken {
-            own = own.wait();
+    /// Takes a turn, when no other client has it. `go_on` is asked meanwhile: one that has gone is not waited for, or
+    /// the listing would go on for it.
+    fn take(listing: Arc<Lock<Listing>>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+        loop {
+            let mut own = listing.lock();
+            if own.taken {
+                own = own.wait_for(LOOK);
+            }
+            if !own.taken {
+                own.taken = true;
+                drop(own);
+                return Ok(Self(listing));
+            }
+            drop(own);
+            go_on()?;
         }
-        own.taken = true;
-        drop(own);
-        Self(listing)
     }
 
     /// What the client before has listed for the same request.
@@ -84,7 +95,7 @@ impl Catalogs {
             storage_options: asked.storage_options.into_iter().collect(),
         };
         let listing = Arc::clone(self.turns.lock().entry(request.place.clone()).or_default());
-        let turn = Turn::take(listing);
+        let turn = Turn::take(listing, &mut || progress(0))?;
         if let Some(joined) = self.join(engine, session, &asked.expect) {
             return Ok(joined);
         }

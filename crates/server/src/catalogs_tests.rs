@@ -1,7 +1,7 @@
 //! Listings whose client has gone.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -84,5 +84,34 @@ fn a_listing_that_another_client_waits_for_goes_on() {
         assert_eq!(told, [1_000, 2_000, FILES as u64]);
         let second = second.unwrap().join().unwrap().unwrap();
         assert_eq!((second.samples, second.cached), (FILES as u64, true), "listed once for both");
+    });
+}
+
+#[test]
+fn a_listing_that_only_clients_wait_for_that_have_gone_ends() {
+    let bench = &Bench::new();
+    let holds = || {
+        let turn = bench.catalogs.turns.lock().get(&bench.place()).map(Arc::clone);
+        // The server's, this one, and one of each client.
+        turn.map_or(0, |turn| Arc::strong_count(&turn) - 2)
+    };
+    std::thread::scope(|scope| {
+        let mut second = None;
+        let first = bench.open(&mut |_| {
+            if second.is_none() {
+                second = Some(scope.spawn(move || bench.open(&mut |_| gone())));
+                while holds() < 2 {
+                    std::thread::yield_now();
+                }
+            }
+            // It leaves as soon as it is looked at.
+            let end = Instant::now() + Duration::from_secs(10);
+            while holds() > 1 && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            gone()
+        });
+        assert_eq!(first.unwrap_err().message, "the client has gone");
+        assert_eq!(second.unwrap().join().unwrap().unwrap_err().message, "the client has gone");
     });
 }

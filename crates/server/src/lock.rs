@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
@@ -64,6 +65,13 @@ impl<T> Guard<'_, T> {
     pub(crate) fn wait(self) -> Self {
         let Self { value, changed, held } = self;
         let value = changed.wait(value).unwrap_or_else(PoisonError::into_inner);
+        Self { value, changed, held }
+    }
+
+    /// The same, for a time.
+    pub(crate) fn wait_for(self, time: Duration) -> Self {
+        let Self { value, changed, held } = self;
+        let (value, _) = changed.wait_timeout(value, time).unwrap_or_else(PoisonError::into_inner);
         Self { value, changed, held }
     }
 

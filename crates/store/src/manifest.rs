@@ -12,6 +12,7 @@ mod key;
 mod rows;
 mod table;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use hotset_core::{Error, Result};
@@ -22,7 +23,7 @@ use crate::layout::Layout;
 use crate::listing::{Listing, ListingKey, Object, Origin};
 use crate::opened_place::OpenedPlace;
 use crate::options::Options;
-use crate::parallel::in_parallel;
+use crate::parallel::{Wanted, in_parallel};
 use crate::place::Place;
 use crate::retries::{named, with_retries};
 use crate::store::{Location, ObjectVersion, Objects, ReadError, Store, UNKNOWN};
@@ -95,6 +96,7 @@ impl Manifest {
         let mut labels = Labels::default();
         let mut folders: HashMap<String, Directory> = HashMap::new();
         let keys = Keys::new(&self.root, &self.place);
+        let taken = Cell::new(0);
         let push = |chunk: usize, looks: Vec<ObjectVersion>| {
             for (row, look) in (chunk * CHUNK..).zip(looks) {
                 let key = keys.below(rows.key(row), row)?;
@@ -113,13 +115,15 @@ impl Manifest {
                 let sample = Sample { offset, size, version: look.version, label, spans: &[] };
                 builder.push_sample(directory, name, &sample)?;
             }
-            progress(((chunk + 1) * CHUNK).min(rows.len()) as u64)
+            taken.set(((chunk + 1) * CHUNK).min(rows.len()) as u64);
+            Ok(())
         };
-        let work = |chunk: usize| {
+        let work = |chunk: usize, wanted: &Wanted| {
             let end = ((chunk + 1) * CHUNK).min(rows.len());
-            (chunk * CHUNK..end).map(|row| self.look(&keys, &rows, row)).collect::<Result<Vec<_>>>()
+            let look = |row| wanted.check().and_then(|()| self.look(&keys, &rows, row));
+            (chunk * CHUNK..end).map(look).collect::<Result<Vec<_>>>()
         };
-        in_parallel(rows.len().div_ceil(CHUNK), &work, push)?;
+        in_parallel(rows.len().div_ceil(CHUNK), &work, push, &mut || progress(taken.get()))?;
         labels.name(&mut builder)?;
         let origin = Origin { objects: vec![self.object.clone()], ..Origin::default() };
         Ok(Listing { catalog: builder.finish(), origin })

@@ -93,7 +93,8 @@ fn open_with(
     progress: &mut dyn FnMut(u64) -> Result<()>,
     options: Options,
 ) -> Result<Opened> {
-    let prepared = Prepared::new(request, &options)?;
+    // Nothing is counted before samples are looked for.
+    let prepared = Prepared::new(request, &options, &mut || progress(0))?;
     let file = listings.map(|listings| ListingFile::new(listings, prepared.key()));
     let (catalog, cached) = match &prepared {
         Prepared::Tree { opened, selection, .. } => {
@@ -129,8 +130,8 @@ fn open_with(
 /// Drops the kept listing of a dataset, after a read found that its data changed. What cannot be opened at
 /// all has no listing that would be used.
 pub fn forget(listings: &Path, request: &Request) {
-    let prepared =
-        Options::parse(&request.storage_options).and_then(|options| Prepared::new(request, &options));
+    let prepared = Options::parse(&request.storage_options)
+        .and_then(|options| Prepared::new(request, &options, &mut || Ok(())));
     if let Ok(prepared) = prepared {
         ListingFile::new(listings, prepared.key()).forget();
     }
@@ -147,7 +148,8 @@ enum Prepared {
 }
 
 impl Prepared {
-    fn new(request: &Request, options: &Options) -> Result<Self> {
+    /// Finds it; `go_on` is asked now and then, and ends a long search with an error of its own.
+    fn new(request: &Request, options: &Options, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         match request.layout {
             Layout::Images | Layout::Files => {
                 let selection = Selection::new(request.layout, &request.extensions)?;
@@ -156,7 +158,8 @@ impl Prepared {
                 Ok(Self::Tree { place: place.shown(), selection, opened })
             }
             Layout::Shards => {
-                Shards::find(&request.place, &request.extensions, &request.label, options).map(Self::Shards)
+                Shards::find(&request.place, &request.extensions, &request.label, options, go_on)
+                    .map(Self::Shards)
             }
             Layout::Manifest => {
                 Manifest::find(&request.place, &request.root, &request.label, options).map(Self::Manifest)

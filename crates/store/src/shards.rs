@@ -12,6 +12,8 @@ mod plan;
 mod tar;
 mod window;
 
+use std::cell::Cell;
+
 use hotset_core::{Error, Result};
 
 use crate::catalog::{Builder, Catalog, Sample, Shape};
@@ -20,7 +22,7 @@ use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, ListingKey, Object, Origin};
 use crate::opened_place::OpenedPlace;
 use crate::options::Options;
-use crate::parallel::in_parallel;
+use crate::parallel::{Wanted, in_parallel};
 use crate::place::Place;
 use crate::retries::named;
 use crate::store::{ObjectVersion, Objects, ReadError};
@@ -43,7 +45,14 @@ pub(crate) struct Shards {
 
 impl Shards {
     /// Finds the shards that `written` names: a tar file, a pattern of names, or a place that holds some.
-    pub(crate) fn find(written: &str, parts: &[String], label: &str, options: &Options) -> Result<Self> {
+    /// `go_on` is asked meanwhile, and its error ends it.
+    pub(crate) fn find(
+        written: &str,
+        parts: &[String],
+        label: &str,
+        options: &Options,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
         check_name(written)?;
         let (root, names) = match cut(written) {
             Some((root, pattern)) => (root, Some(braces::expand(pattern)?)),
@@ -52,8 +61,8 @@ impl Shards {
         let place = Place::resolve(root)?;
         let opened = OpenedPlace::open(&place, options)?;
         let objects = match names {
-            Some(names) => look(&opened, &names, &place.shown())?,
-            None => list(&opened)?,
+            Some(names) => look(&opened, &names, &place.shown(), go_on)?,
+            None => list(&opened, go_on)?,
         };
         let place = match cut(written) {
             Some((_, pattern)) => format!("{}/{pattern}", place.shown().trim_end_matches('/')),
@@ -77,7 +86,7 @@ impl Shards {
         let shape = Shape { classes: Vec::new(), labels: plan.label.is_some(), parts: plan.names() };
         let mut builder = Builder::of(shape);
         let mut labels = Labels::default();
-        let mut taken = 0u64;
+        let taken = Cell::new(0);
         let push = |number: usize, found: Vec<Found>| {
             let key = &self.objects[number].key;
             let directory = builder.directory(key)?;
@@ -94,14 +103,13 @@ impl Shards {
                 };
                 builder.push_sample(directory, &found.name, &sample)?;
             }
-            taken += found.len() as u64;
-            progress(taken)
+            taken.set(taken.get() + found.len() as u64);
+            Ok(())
         };
-        in_parallel(
-            self.objects.len(),
-            &|number| member::index(&self.opened, &self.objects[number], &plan),
-            push,
-        )?;
+        let work = |number: usize, wanted: &Wanted| {
+            member::index(&self.opened, &self.objects[number], &plan, wanted)
+        };
+        in_parallel(self.objects.len(), &work, push, &mut || progress(taken.get()))?;
         labels.name(&mut builder)?;
         let catalog: Catalog = builder.finish();
         if catalog.is_empty() {
@@ -145,9 +153,9 @@ fn cut(written: &str) -> Option<(&str, &str)> {
 }
 
 /// Every shard below a place.
-fn list(opened: &OpenedPlace) -> Result<Vec<Object>> {
+fn list(opened: &OpenedPlace, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Object>> {
     let tar = Selection::new(Layout::Files, &[".tar".to_owned()])?;
-    let catalog = opened.list(&tar, &mut |_| Ok(()))?.catalog;
+    let catalog = opened.list(&tar, &mut |_| go_on())?.catalog;
     let object = |id| Object {
         key: catalog.key(id),
         look: ObjectVersion { size: catalog.size(id), version: catalog.version(id) },
@@ -156,19 +164,25 @@ fn list(opened: &OpenedPlace) -> Result<Vec<Object>> {
 }
 
 /// Looks at every shard that is named.
-fn look(opened: &OpenedPlace, names: &[String], place: &str) -> Result<Vec<Object>> {
+fn look(
+    opened: &OpenedPlace,
+    names: &[String],
+    place: &str,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<Vec<Object>> {
     let mut objects = Vec::with_capacity(names.len());
-    let one = |number: usize| {
+    let one = |number: usize, _: &Wanted| {
         let key = &names[number];
         opened.look(key).map_err(|error| match error {
             ReadError::Vanished => Error::invalid(format!("there is no shard `{key}` below `{place}`")),
             error => named(key, error),
         })
     };
-    in_parallel(names.len(), &one, |number, look| {
+    let push = |number: usize, look| {
         objects.push(Object { key: names[number].clone(), look });
         Ok(())
-    })?;
+    };
+    in_parallel(names.len(), &one, push, go_on)?;
     Ok(objects)
 }
 

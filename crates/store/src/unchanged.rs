@@ -5,6 +5,7 @@
 //! takes, and a training does not find out in mid-epoch that it was given an old listing. What changes after that is
 //! found when it is read.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 
 use crate::catalog::Catalog;
 use crate::directory::version_of_stat;
-use crate::parallel::in_parallel;
+use crate::parallel::{Wanted, in_parallel};
 use crate::store::UNKNOWN;
 
 /// Samples looked at in one piece of work.
@@ -22,13 +23,16 @@ const CHUNK: usize = 4_096;
 /// Whether every file below `root` that `catalog` names has its length and version. `tell` hears now and then how many
 /// samples have.
 pub(crate) fn unchanged(catalog: &Catalog, root: &Path, tell: &mut dyn FnMut(u64) -> Result<()>) -> bool {
-    let work = |chunk: usize| {
+    let seen = Cell::new(0);
+    let work = |chunk: usize, _: &Wanted| {
         let end = ((chunk + 1) * CHUNK).min(catalog.len());
         check(catalog, root, (chunk * CHUNK) as Id..end as Id)
     };
-    let told = in_parallel(catalog.len().div_ceil(CHUNK), &work, |chunk, ()| {
-        tell(((chunk + 1) * CHUNK).min(catalog.len()) as u64)
-    });
+    let take = |chunk: usize, ()| {
+        seen.set(((chunk + 1) * CHUNK).min(catalog.len()) as u64);
+        Ok(())
+    };
+    let told = in_parallel(catalog.len().div_ceil(CHUNK), &work, take, &mut || tell(seen.get()));
     if let Err(error) = &told {
         tracing::debug!(root = %root.display(), %error, "a file changed since it was listed");
     }

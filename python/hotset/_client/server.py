@@ -69,6 +69,12 @@ class Link:
                 if not client.closed or deadline.passed or attempt == _ATTEMPTS:
                     raise
                 _log.debug("the server at %s went away: %s", self.path, error)
+            except BaseException:
+                # What a signal's handler raises ends the call and its connection; the server has not gone.
+                slot = _slots.get(self)
+                if slot is not None and slot.client is client and client.closed:
+                    slot.client = None
+                raise
         raise AssertionError("unreachable")
 
     def client(self, deadline: Deadline) -> _core.Client:

@@ -16,17 +16,36 @@ from ..errors import InvalidError
 
 
 def check_accelerate(sampler: object, world: int) -> None:
-    """Refuses to have the part of one of `world` ranks divided among the processes of Accelerate."""
+    """Refuses to have the part of one of `world` ranks divided among the processes of Accelerate.
+
+    Warns a Trainer, which trains through Accelerate with whatever loader it has.
+    """
     state = sys.modules.get("accelerate.state")
-    if state is None or world == 1:
+    if state is None:
         return
     # A prepared loader enters itself here before it draws.
     loader = state.GradientState().active_dataloader
-    if loader is not None and _divides(loader) and _draws_from(loader, sampler):
+    if loader is None or not _draws_from(loader, sampler):
+        return
+    warn_of_trainer(sampler)
+    if world > 1 and _divides(loader):
         raise InvalidError(
             f"the sampler has divided its samples among {world} ranks, and Accelerate divides them "
             "once more; instead of `accelerator.prepare(loader)` write "
             "`hotset.integrations.accelerate.Hook(accelerator, sampler).prepare(loader)`"
+        )
+
+
+def warn_of_trainer(sampler: Any) -> None:
+    """Warns where epochs differ in length, and the Trainer of transformers may ask for it once for all."""
+    # Transformers loads the module only for a program that has named the Trainer.
+    if "transformers.trainer" in sys.modules and not sampler.has_equal_epochs:
+        warn_once(
+            f"epochs of `strategy={sampler.strategy!r}` differ in length, and the Trainer of transformers "
+            "asks for the length once, so that it would train another number of epochs than it was told: "
+            "make it with `class Trainer(hotset.integrations.transformers.Mixin, transformers.Trainer)`, or "
+            f'the sampler with `hotset.Sampler(..., "{sampler.strategy}", epoch_length="auto")`',
+            rank=sampler.rank,
         )
 
 

@@ -14,14 +14,13 @@ what its strategy has learned.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from accelerate.data_loader import DataLoaderShard
 from torch.utils.data import DataLoader
 
-from .._client.notes import warn_once
+from .._sampler.loader_checks import warn_of_trainer
 from .._sampler.sampler import Sampler
 from ..errors import InvalidError
 from ._checkpoint import draws_from, load_sampler, save_sampler
@@ -45,7 +44,7 @@ class Hook:
                 "the loader's `sampler=` is not the one this hook was made for; give the loader of the "
                 "training to `prepare`, and others to `accelerator.prepare`"
             )
-        _warn_trainer(self.sampler)
+        warn_of_trainer(self.sampler)
         accelerator = self.accelerator
         prepared = CountingLoader(
             loader.dataset,
@@ -97,19 +96,6 @@ class CountingLoader(DataLoaderShard):  # type: ignore[misc]  # Accelerate has n
         for batch in super().__iter__():
             self.yielded += 1
             yield batch
-
-
-def _warn_trainer(sampler: Sampler) -> None:
-    """Warns where epochs differ in length, and the Trainer of transformers may ask for it once for all."""
-    # Transformers loads the module only for a program that has named the Trainer.
-    if "transformers.trainer" in sys.modules and not sampler.has_equal_epochs:
-        warn_once(
-            f"epochs of `strategy={sampler.strategy!r}` differ in length, and the Trainer of transformers "
-            "asks for the length once, so that it would train another number of epochs than it was told: "
-            "make it with `class Trainer(hotset.integrations.transformers.Mixin, transformers.Trainer)`, or "
-            f'the sampler with `hotset.Sampler(..., "{sampler.strategy}", epoch_length="auto")`',
-            rank=sampler.rank,
-        )
 
 
 def _arguments(loader: DataLoader[Any]) -> dict[str, Any]:

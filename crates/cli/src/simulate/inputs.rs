@@ -102,6 +102,9 @@ impl Inputs {
                 opened.catalog
             }
             (None, None) => match self.sample_size {
+                Amount::Bytes(0) => {
+                    return Err(Error::invalid("`sample-size` is 0: give bytes above 0, like `110KB`"));
+                }
                 Amount::Bytes(bytes) => Arc::new(Equal { samples: trace.samples(), size: bytes }),
                 Amount::Share(_) => {
                     return Err(Error::invalid("`sample-size` must be bytes, like `110KB`, not a share"));
@@ -118,6 +121,9 @@ impl Inputs {
 
     fn losses(&self) -> Result<(String, Trace, Option<Trace>)> {
         if let Some(samples) = self.synthetic {
+            if samples == 0 {
+                return Err(Error::invalid("`synthetic` is 0: give a number of samples above 0"));
+            }
             let epochs = self.epochs.unwrap_or(2);
             return Ok((
                 format!("synthetic, {samples} samples"),

@@ -176,6 +176,7 @@ impl Simulate {
             ("batch", self.batch),
             ("ranks", self.ranks as usize),
             ("seeds", self.seeds as usize),
+            ("threads", self.threads.unwrap_or(1)),
         ] {
             if value == 0 || value > 1 << 20 {
                 return Err(Error::invalid(format!(
@@ -202,6 +203,13 @@ impl Simulate {
             Some(Some(_)) => return Err(Error::invalid("`packages` must be bytes above 0, like `1MiB`")),
         };
         let inputs = self.inputs.open(&output::Listing::new())?;
+        if self.ranks as usize > inputs.samples() && !self.pad {
+            return Err(Error::invalid(format!(
+                "`ranks` is {}, but there are {} samples: give fewer, or repeat samples with `pad`",
+                self.ranks,
+                inputs.samples()
+            )));
+        }
         Ok(replay::Scenario { storage, compute, pad: self.pad, packages, ..inputs })
     }
 

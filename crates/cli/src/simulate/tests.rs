@@ -83,6 +83,9 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
         &["--bandwidth", "0"],
         &["--bandwidth", "20%"],
         &["--sample-size", "20%"],
+        &["--sample-size", "0"],
+        &["--ranks", "100000"],
+        &["--threads", "0"],
         &["--packages", "0"],
         &["--array", "losses"],
         &["--reevaluated", "losses"],
@@ -97,6 +100,7 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
         assert_eq!(hotset(&arguments), if wrong[1].starts_with('-') { 2 } else { 1 }, "{wrong:?}");
     }
     assert_eq!(hotset(&[]), 2);
+    assert_eq!(hotset(&["--synthetic", "0"]), 1);
     assert_eq!(hotset(&["--trace", "/no/such/trace.npz"]), 1);
 }
 

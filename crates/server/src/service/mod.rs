@@ -145,7 +145,10 @@ impl Service {
             request::Kind::OpenDataset(asked) => {
                 let opened = self.catalogs.open(&self.engine, peer.session, asked, &mut |done| {
                     caller.check()?;
-                    caller.progress(proto::Progress { what: "listing".into(), done });
+                    // Before the first sample there is nothing to tell.
+                    if done > 0 {
+                        caller.progress(proto::Progress { what: "listing".into(), done });
+                    }
                     Ok(())
                 })?;
                 response::Kind::DatasetOpened(opened)

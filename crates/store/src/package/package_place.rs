@@ -14,7 +14,7 @@ use super::damage::{Damage, Foreign};
 use super::format::{HEAD, Index, MAGIC, Package, header_len};
 use super::name::{Name, Stored, directory};
 use super::scan::{Damaged, Found, Scan, Swept};
-use crate::parallel::in_parallel;
+use crate::parallel::{Wanted, in_parallel};
 use crate::retries::with_retries;
 use crate::store::{Location, ReadError, Store, UNKNOWN};
 
@@ -93,8 +93,8 @@ impl PackagePlace {
         tell: &mut dyn FnMut(u64),
     ) -> Result<Scan> {
         let mut scan = Scan::default();
-        let work = |at: usize| self.index(&stored[at]);
-        in_parallel(stored.len(), &work, |at, outcome| {
+        let work = |at: usize, _: &Wanted| self.index(&stored[at]);
+        let take = |at: usize, outcome: Option<std::result::Result<Index, Damage>>| {
             let stored = stored[at].clone();
             match (stored.name, outcome) {
                 (Name::Leftover, _) => scan.leftovers.push(stored),
@@ -113,18 +113,20 @@ impl PackagePlace {
             }
             tell(at as u64 + 1);
             Ok(())
-        })?;
+        };
+        in_parallel(stored.len(), &work, take, &mut || Ok(()))?;
         Ok(scan)
     }
 
     /// Reads all of `stored`, several at a time, and checks every checksum. `tell` hears of each, in order, what is
     /// wrong with it: nothing, one damage of the whole, or one of each sample that is not what was packed.
     pub fn verify(&self, stored: &[Stored], tell: &mut dyn FnMut(&Stored, &[Damage])) -> Result<()> {
-        let work = |at: usize| self.check(&stored[at]);
-        in_parallel(stored.len(), &work, |at, damages| {
+        let work = |at: usize, _: &Wanted| self.check(&stored[at]);
+        let take = |at: usize, damages: Vec<Damage>| {
             tell(&stored[at], &damages);
             Ok(())
-        })
+        };
+        in_parallel(stored.len(), &work, take, &mut || Ok(()))
     }
 
     /// Reads the file or object `name`, which lies directly in this place and need not be named as ours.

@@ -32,10 +32,18 @@ pub(crate) fn tell(failure: &Failure) -> ReadError {
             Some(429 | 503) => ReadError::Busy(cause(failure)),
             // 408: the store waited too long for us; 409: it is being written.
             Some(408 | 409) => ReadError::Transient(cause(failure)),
-            Some(300..=499) => ReadError::Refused(cause(failure)),
+            Some(300..=399) => ReadError::Refused(redirected(failure)),
+            Some(400..=499) => ReadError::Refused(cause(failure)),
             _ => ReadError::Transient(cause(failure)),
         },
     }
+}
+
+/// Redirections within a server are followed: this one leads to another.
+fn redirected(failure: &Failure) -> String {
+    let cause = cause(failure);
+    let cause = cause.trim_end_matches(':');
+    format!("{cause}, and other servers are not asked: name the one that is meant, as `aws_endpoint` for S3")
 }
 
 /// Whether no connection was made, so that nothing was asked.
@@ -92,7 +100,7 @@ pub(crate) fn refuse(place: &str, failure: &Failure) -> Error {
                  (`hotset.Manifest`)"
             ))
         }
-        ReadError::Refused(_) => Error::invalid(format!(
+        ReadError::Refused(why) => Error::invalid(format!(
             "the store does not let us list `{place}`: {why}; look at the credentials and at `storage_options`"
         )),
         ReadError::Unreachable(why) => Error::unavailable(format!(
@@ -154,7 +162,8 @@ mod tests {
         assert!(matches!(answered("503 Slow Down"), ReadError::Busy(_)));
         assert!(matches!(answered("500 Internal Server Error"), ReadError::Transient(_)));
         assert!(matches!(answered("400 Bad Request"), ReadError::Refused(_)));
-        assert!(matches!(answered("301 Moved"), ReadError::Refused(_)));
+        let moved = answered("301 Moved");
+        assert!(matches!(&moved, ReadError::Refused(why) if why.contains("as `aws_endpoint`")), "{moved}");
         assert_eq!(answered("404 Not Found"), ReadError::Vanished);
         assert!(matches!(tell(&generic("connection reset")), ReadError::Transient(_)));
         assert!(matches!(tell(&generic("invalid peer certificate: UnknownIssuer")), ReadError::Refused(_)));

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use hotset_core::{Error, Result};
@@ -33,10 +33,11 @@ use crate::runtime::for_a_listing;
 
 /// Classes listed at a time.
 const AT_ONCE: usize = 32;
-/// After so many keys progress is told again.
-const PROGRESS: u64 = 1_000;
+/// How often it is told how many keys there are. By time, since a store may have few keys on a page and be slow.
+const LOOK: Duration = Duration::from_millis(200);
 
-/// Lists the samples of a store. `tell` hears now and then how many there are so far.
+/// Lists the samples of a store. `tell` hears now and then how many there are so far, and its error ends the listing with
+/// all requests under way.
 pub(crate) fn list(
     remote: &Remote,
     selection: &Selection,
@@ -54,12 +55,30 @@ pub(crate) fn list(
         seen: AtomicU64::new(0),
         reached: remote.reached.load(Ordering::Relaxed),
     });
-    let catalog = match selection.layout {
-        Layout::Images => runtime.block_on(walk.images(tell))?,
-        Layout::Files | Layout::Shards | Layout::Manifest => runtime.block_on(walk.files(tell))?,
+    let listing = async {
+        match selection.layout {
+            Layout::Images => walk.images().await,
+            Layout::Files | Layout::Shards | Layout::Manifest => walk.files().await,
+        }
     };
+    let catalog = runtime.block_on(told(listing, &walk.seen, tell))?;
     tell(catalog.len() as u64)?;
     Ok(Listing { catalog, origin: Origin { listed, ..Origin::default() } })
+}
+
+/// What `listing` comes to, while `tell` hears how many keys it has `seen`.
+async fn told<T>(
+    listing: impl Future<Output = Result<T>>,
+    seen: &AtomicU64,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<T> {
+    let mut listing = std::pin::pin!(listing);
+    loop {
+        match tokio::time::timeout(LOOK, &mut listing).await {
+            Ok(listed) => return listed,
+            Err(_) => tell(seen.load(Ordering::Relaxed))?,
+        }
+    }
 }
 
 /// Keys below a prefix, with what the listing says of them.
@@ -85,7 +104,7 @@ struct Walk {
 }
 
 impl Walk {
-    async fn images(self: &Arc<Self>, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
+    async fn images(self: &Arc<Self>) -> Result<Catalog> {
         let mut unnamed = LeftOut::default();
         let top = pages::top(&self.place(self.prefix()), Retries::with(self.reached), &mut unnamed).await?;
         let mut prefixes = top.common_prefixes;
@@ -102,16 +121,10 @@ impl Walk {
         // Each class is taken apart on the runtime's own threads, and put into the catalog on this one.
         let start = |prefix| Spawned(tokio::spawn(Arc::clone(self).class(prefix)));
         let mut lists = stream::iter(prefixes).map(start).buffered(AT_ONCE);
-        let mut told = 0;
         for (label, class) in (0u32..).zip(&classes) {
             let Some(keys) = lists.next().await else { break };
             let mut keys = keys?;
             unnamed.extend(std::mem::take(&mut keys.unnamed));
-            let seen = self.seen.load(Ordering::Relaxed);
-            if seen >= told + PROGRESS {
-                told = seen;
-                tell(told)?;
-            }
             if keys.order.is_empty() {
                 empty.push(format!("`{class}`"));
             }
@@ -129,15 +142,9 @@ impl Walk {
         Ok(builder.finish())
     }
 
-    async fn files(&self, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Catalog> {
+    async fn files(&self) -> Result<Catalog> {
         let (mut keys, mut unnamed) = (Keys::default(), LeftOut::default());
-        let take = |meta: &ObjectMeta| {
-            self.take(meta, &mut keys)?;
-            if keys.len().is_multiple_of(PROGRESS as usize) {
-                tell(keys.len() as u64)?;
-            }
-            Ok(())
-        };
+        let take = |meta: &ObjectMeta| self.take(meta, &mut keys);
         let retries = Retries::with(self.reached);
         pages::each(&self.place(self.prefix()), retries, &mut unnamed, take).await?;
         warn_of(&unnamed);
@@ -198,10 +205,6 @@ impl Walk {
 }
 
 impl Keys {
-    fn len(&self) -> usize {
-        self.sizes.len()
-    }
-
     fn push(&mut self, key: &str, size: u64, version: u32) -> Result<()> {
         if !self.names.push(key) {
             return Err(Error::invalid(format!("the key `{key}` is longer than `{LONGEST}` bytes")));

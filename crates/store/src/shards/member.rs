@@ -8,6 +8,7 @@ use super::window::Window;
 use crate::catalog::ABSENT;
 use crate::listing::Object;
 use crate::opened_place::OpenedPlace;
+use crate::parallel::Wanted;
 
 /// The longest member that is read for a label.
 const LABEL: u64 = 1 << 20;
@@ -43,11 +44,17 @@ pub(super) fn first(opened: &OpenedPlace, shard: &Object) -> Result<Vec<String>>
 }
 
 /// All samples of a shard, in their order.
-pub(super) fn index(opened: &OpenedPlace, shard: &Object, plan: &Plan) -> Result<Vec<Found>> {
+pub(super) fn index(
+    opened: &OpenedPlace,
+    shard: &Object,
+    plan: &Plan,
+    wanted: &Wanted,
+) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut group = Group::default();
     let mut window = Window::new(opened, shard, opened.is_remote());
     members(&shard.key, &mut window, &mut |member, source| {
+        wanted.check()?;
         let Some((sample, extension)) = apart(&member.name) else { return Ok(true) };
         if group.name != sample {
             let whole = std::mem::replace(&mut group, Group { name: sample.to_owned(), ..Group::default() });
