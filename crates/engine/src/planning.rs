@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use hotset_core::Result;
-use hotset_core::run::{Inputs, cache_view};
+use hotset_core::cache::Circumstances;
+use hotset_core::run::{CacheView, Inputs, cache_view};
 use hotset_core::schedule::Schedule;
+use hotset_core::{Id, Result};
 
 use crate::engine::{Shared, read_ahead};
 use crate::jobs::Job;
@@ -36,12 +37,14 @@ pub(crate) fn make(
     }
     let mut state = shared.lock();
     let concurrency = state.config.concurrency;
+    let others_at = state.others_at(serial);
     let State { jobs, rooms, .. } = &mut *state;
     let job = jobs.still(serial)?;
     let rates = epoch.checked_sub(1).and_then(|before| job.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
-    cache.planned(job.run.member(), epoch, world, rates);
+    let view = CacheView { others_at, ..view };
+    cache.planned(job.run.member(), epoch, world, Circumstances { rates, others_at });
     let is_shared = cache.members() > 1;
     drop(state);
 
@@ -74,6 +77,15 @@ pub(crate) fn make(
     packing::begin(shared, &mut state, serial, packages);
     shared.planned.notify_all();
     Ok(state)
+}
+
+impl State {
+    /// Where the jobs are that share a job's cache: the sample served last to the one with most of its epoch before it.
+    fn others_at(&self, serial: u64) -> Option<Id> {
+        let others = self.rooms.caches().sharers(serial).filter(|&other| other != serial);
+        let places = others.filter_map(|other| self.jobs.get(other)?.run.place());
+        places.max().map(|(_, id)| id)
+    }
 }
 
 /// Makes the next plan on a thread of its own, if everything it needs is there.

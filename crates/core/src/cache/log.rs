@@ -10,6 +10,15 @@ use crate::sampling::Rates;
 /// A job's number in its cache; never given twice.
 pub type MemberId = u32;
 
+/// What a plan is made from that neither reports nor the cache say.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Circumstances {
+    /// How fast the epoch before was, if it was measured.
+    pub rates: Option<Rates>,
+    /// Where jobs are that share the cache: the sample that was served last to the one with most of its epoch before it.
+    pub others_at: Option<Id>,
+}
+
 /// One thing that happened to a cache.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -19,7 +28,7 @@ pub enum Event {
     Left(MemberId),
     /// The capacity changed.
     Resized(u64),
-    /// A job's plan was made; from what it could see of the cache, and from how fast storage had been.
+    /// A job's plan was made, from what is kept then.
     Planned {
         /// The job.
         member: MemberId,
@@ -27,8 +36,8 @@ pub enum Event {
         epoch: u64,
         /// The ranks it was cut over.
         world: u32,
-        /// How fast the epoch before was, where the strategy asks for it.
-        rates: Option<Rates>,
+        /// What else it was made from that time decides.
+        circumstances: Circumstances,
     },
     /// The next slots of a job's plans were decided.
     Decided {

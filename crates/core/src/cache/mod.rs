@@ -12,14 +12,14 @@ mod members;
 use std::sync::Arc;
 
 pub use self::division::divide;
-pub use self::log::{Event, MemberId};
+pub use self::log::{Circumstances, Event, MemberId};
 
 use self::log::Log;
 use self::members::Members;
 use crate::bits::Bits;
 use crate::policy::{Begin, Future, NoDue, Policy, Verdict};
 use crate::positions::Positions;
-use crate::sampling::{self, Rates};
+use crate::sampling;
 use crate::schedule::{Outcome, Schedule};
 use crate::{Id, Result};
 
@@ -123,9 +123,9 @@ impl Cache {
         self.settled(&moved)
     }
 
-    /// A job's plan was made, from what is kept now and from how fast storage was.
-    pub fn planned(&mut self, member: MemberId, epoch: u64, world: u32, rates: Option<Rates>) {
-        self.note(|| Event::Planned { member, epoch, world, rates });
+    /// A job's plan was made, from what is kept now.
+    pub fn planned(&mut self, member: MemberId, epoch: u64, world: u32, circumstances: Circumstances) {
+        self.note(|| Event::Planned { member, epoch, world, circumstances });
     }
 
     /// A job's state is written down.

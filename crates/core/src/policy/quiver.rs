@@ -1,21 +1,27 @@
-//! `quiver`, the chunks of Quiver (Kumar and Sivathanu, FAST 2020, 4.3), for one job.
+//! `quiver`, the chunks of Quiver (Kumar and Sivathanu, FAST 2020, 4.3): what jobs that walk together read once.
 //!
-//! Samples are admitted as their chunk is walked, and those of the chunk that came first leave once there is no
-//! room; but no sample leaves that is still due in this epoch. With the strategy `quiver` an epoch begins on the
-//! chunks that are resident, so a job alone reads what does not fit, as it would with `minio`.
+//! With the strategy `quiver` jobs walk the chunks of a dataset in one order. An eighth of the cache, two chunks, is the
+//! *window*: what one job reads and another still waits for stays there until as much has come after it, so every job that
+//! keeps pace is served from it, whichever has read it. A job that falls further behind reads alone and holds up no other.
+//! The rest stands still, as with `minio`: what came first stays. What no other job waits for is not admitted to a full
+//! cache, so a job alone has no window and reads what does not fit.
 //!
-//! Differs from the paper: residents leave one by one, in the order they came, so that chunks stay while the
-//! allocation has room. Sharing between jobs is not part of it.
+//! Differs from the paper: samples leave one by one, the oldest of the window first, and not in chunks that are marked when the
+//! next is complete and forced out after a time; and a cache larger than two chunks keeps the rest from epoch to epoch.
 
 use std::collections::VecDeque;
 
 use super::kept::{Kept, Order};
 use super::{Due, Entry};
 use crate::Id;
+use crate::saved::{Reader, Writer};
+
+/// The window is one resident in so many.
+const WINDOW: usize = 8;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "quiver",
-    summary: "keeps chunks in the order they came, until they were used (Quiver)",
+    summary: "keeps what other jobs wait for until they pass it, and of the rest what came first (Quiver)",
     bounded: true,
     offline: false,
     plain: false,
@@ -24,28 +30,104 @@ pub(super) const ENTRY: Entry = Entry {
     build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
 };
 
-/// Residents, the first to come in front.
 #[derive(Default)]
-struct Quiver(VecDeque<Id>);
+struct Quiver {
+    /// What stands still, the newest last.
+    still: Vec<Id>,
+    /// What jobs walk through, the oldest first.
+    window: VecDeque<Id>,
+    /// Whether a job waits for the sample that is asked for.
+    waited_for: bool,
+    /// What gave way to it, and whether it was in the window.
+    gone: Vec<bool>,
+}
+
+impl Quiver {
+    /// Whether the window has its part of all residents, or more.
+    fn is_window_full(&self) -> bool {
+        self.window.len() * WINDOW >= self.still.len() + self.window.len()
+    }
+}
 
 impl Order for Quiver {
+    fn asked(&mut self, id: Id, due: &dyn Due) {
+        self.waited_for = due.due_in_epoch(id);
+        self.gone.clear();
+    }
+
     fn insert(&mut self, id: Id) {
-        self.0.push_back(id);
+        if self.waited_for && !self.is_window_full() {
+            self.window.push_back(id);
+        } else {
+            self.still.push(id);
+        }
     }
 
     fn pop(&mut self) -> Option<Id> {
-        self.0.pop_front()
+        self.window.pop_front().or_else(|| self.still.pop())
     }
 
-    fn give_way(&mut self, _id: Id, due: &dyn Due) -> Option<Id> {
-        self.0.pop_front_if(|oldest| !due.due_in_epoch(*oldest))
+    fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
+        if !self.waited_for {
+            return None;
+        }
+        let of_window = self.is_window_full();
+        let id = if of_window { self.window.pop_front() } else { self.still.pop() };
+        self.gone.extend(id.map(|_| of_window));
+        id
     }
 
     fn put_back(&mut self, id: Id) {
-        self.0.push_front(id);
+        match self.gone.pop() {
+            Some(true) => self.window.push_front(id),
+            _ => self.still.push(id),
+        }
     }
 
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.0.iter().copied().for_each(each);
+        self.still.iter().chain(&self.window).copied().for_each(each);
+    }
+
+    fn save(&self, out: &mut Writer) {
+        out.number(self.window.len() as u64);
+    }
+
+    fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
+        let window = usize::try_from(saved.number()?).ok()?;
+        let (still, window) = residents.split_at(residents.len().checked_sub(window)?);
+        (self.still, self.window) = (still.to_vec(), window.iter().copied().collect());
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::policy::{NoDue, Policy, Setup};
+
+    /// A job waits for every sample.
+    struct Waited;
+
+    impl Due for Waited {
+        fn next_due(&self, _id: Id) -> Option<u64> {
+            Some(1)
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_passes_through_the_window_and_the_rest_stands_still() {
+        let mut quiver = Kept::new("quiver", Setup::new(160, Arc::new(vec![10; 99]), 0), Quiver::default());
+        let mut evicted = Vec::new();
+        for id in 0..20 {
+            quiver.access(id, &NoDue, &mut evicted);
+        }
+        assert!(evicted.is_empty(), "what no job waits for takes no place of another");
+        for id in 20..26 {
+            quiver.access(id, &Waited, &mut evicted);
+        }
+        // Two of sixteen are the window: the newest of the others make room for it once.
+        assert_eq!(evicted, [15, 14, 20, 21, 22, 23]);
     }
 }

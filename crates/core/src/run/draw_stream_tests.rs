@@ -40,7 +40,8 @@ fn step(planner: &mut Planner, epoch: u64, world: u32) -> Arc<Plan> {
         Reevaluation::All => (0..SAMPLES as Id).map(|id| (id, loss(id, epoch))).collect(),
     };
     let residents = Residents::default();
-    let view = CacheView { residents: planner.looks_at_residents().then_some(residents), low: (0, 0) };
+    let view =
+        CacheView { residents: planner.looks_at_residents().then_some(residents), ..CacheView::default() };
     let inputs = Inputs { reevaluated: Some(&reevaluated), ..Inputs::default() };
     let plan = planner.plan(epoch, world, &inputs, &view).plan;
     let losses: Vec<f32> = plan.ids().iter().map(|&id| loss(id, epoch)).collect();

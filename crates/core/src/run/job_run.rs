@@ -70,6 +70,8 @@ pub struct JobRun {
     schedules: Schedules,
     /// Whether its cache knows which plans are under way.
     told: bool,
+    /// The epoch and the slot that was served last.
+    served: Option<(u64, usize)>,
     tally: Tally,
     /// What an offline policy sees.
     future: Option<Future>,
@@ -87,6 +89,7 @@ impl JobRun {
             member: 0,
             schedules: Schedules::new(),
             told: false,
+            served: None,
             tally: Tally::new(Arc::clone(&sizes)),
             future: None,
             blocks: sizes.has_neighbours(),
@@ -252,6 +255,7 @@ impl JobRun {
     /// A slot was served.
     pub fn serve(&mut self, epoch: u64, slot: usize) {
         let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        self.served = Some((epoch, slot));
         schedule.serve(slot);
         if let Some(serving) = schedule.serving(slot) {
             self.tally.served(Some(epoch), serving);
@@ -294,6 +298,14 @@ impl JobRun {
         let decided: Vec<(usize, Stage)> = slots.iter().filter_map(open).collect();
         decided.iter().for_each(|&(slot, _)| self.serve(epoch, slot));
         decided
+    }
+
+    /// The sample that was served last, and how many slots of its epoch come after it; nothing between epochs.
+    pub fn place(&self) -> Option<(usize, Id)> {
+        let (epoch, slot) = self.served?;
+        let schedule = self.schedules.get(&epoch)?;
+        let left = schedule.plan().len() - slot - 1;
+        (left > 0).then(|| (left, schedule.id(slot)))
     }
 
     /// The packages that the plan of an epoch was made from.

@@ -103,9 +103,13 @@ impl Config {
     }
 }
 
-/// What a planner may know of `policy`.
+/// What a planner may know of a cache that no other job shares.
 pub fn cache_view(policy: &dyn Policy, samples: usize, looks_at_residents: bool) -> CacheView {
-    CacheView { residents: looks_at_residents.then(|| Residents::of(policy, samples)), low: policy.low() }
+    CacheView {
+        residents: looks_at_residents.then(|| Residents::of(policy, samples)),
+        others_at: None,
+        low: policy.low(),
+    }
 }
 
 /// A planner and the run that its plans drive, as the simulator has them.
@@ -288,6 +292,8 @@ pub fn residents_first(policy: &dyn Policy, ids: &[Id]) -> Vec<Id> {
 
 #[cfg(test)]
 mod draw_stream_tests;
+#[cfg(test)]
+mod sharing_tests;
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;

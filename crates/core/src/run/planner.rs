@@ -34,6 +34,8 @@ pub struct PlannedEpoch {
 pub struct CacheView {
     /// What is resident, where [`Planner::looks_at_residents`].
     pub residents: Option<Residents>,
+    /// Where jobs are that share the cache: a sample that one of them has just reached.
+    pub others_at: Option<Id>,
     /// The L region's bytes when the plan begins, and the most that it can have: see [`crate::policy::Policy::low`].
     pub low: (u64, u64),
 }
@@ -196,6 +198,7 @@ impl Planner {
             accuracy: inputs.accuracy,
             rates: inputs.rates,
             residents: view.residents.as_ref(),
+            others_at: view.others_at,
             packages: self.packing.packages().map(|packages| (&**packages, buffer)),
         };
         let drawn = match &mut self.stream {

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Config, Inputs, JobRun, Planner, cache_view, reports};
-use crate::cache::{Cache, Event, MemberId};
+use super::{CacheView, Config, Inputs, JobRun, Planner, cache_view, reports};
+use crate::cache::{Cache, Circumstances, Event, MemberId};
 use crate::counters::PlanCounters;
-use crate::sampling::{Plan, Rates, Reevaluation};
+use crate::sampling::{Plan, Reevaluation};
 use crate::schedule::Schedule;
 use crate::{Error, Id, Result};
 
@@ -86,7 +86,9 @@ impl<'a> Replay<'a> {
                 self.cache.resize(*capacity);
                 Ok(())
             }
-            Event::Planned { member, epoch, world, rates } => self.plan(*member, *epoch, *world, *rates),
+            Event::Planned { member, epoch, world, circumstances } => {
+                self.plan(*member, *epoch, *world, *circumstances)
+            }
             Event::Decided { member, slots } => self.decide(*member, *slots),
             Event::Scored { member, scores } => {
                 self.cache.scored(*member, scores);
@@ -129,7 +131,7 @@ impl<'a> Replay<'a> {
     }
 
     /// All of the epoch before is reported, and the plan of `epoch` is made.
-    fn plan(&mut self, member: MemberId, epoch: u64, world: u32, rates: Option<Rates>) -> Result<()> {
+    fn plan(&mut self, member: MemberId, epoch: u64, world: u32, circumstances: Circumstances) -> Result<()> {
         let Self { cache, jobs, trainer, .. } = self;
         let unknown = || Error::invalid(format!("the log speaks of job {member}, which has not joined"));
         let job = jobs.get_mut(&member).ok_or_else(unknown)?;
@@ -157,10 +159,12 @@ impl<'a> Replay<'a> {
         let inputs = Inputs {
             reevaluated: (!reevaluated.is_empty()).then_some(&reevaluated),
             accuracy: trainer.accuracy(member, epoch),
-            rates,
+            rates: circumstances.rates,
         };
-        let view = cache_view(cache.policy(), job.samples, job.planner.looks_at_residents());
-        cache.planned(member, epoch, world, rates);
+        let residents = job.planner.looks_at_residents();
+        let view = cache_view(cache.policy(), job.samples, residents);
+        let view = CacheView { others_at: circumstances.others_at, ..view };
+        cache.planned(member, epoch, world, circumstances);
         let made = job.planner.plan(epoch, world, &inputs, &view);
         if let Some(keys) = made.plan.keys().filter(|_| cache.members() > 1) {
             keys.rank();

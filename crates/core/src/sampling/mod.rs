@@ -235,6 +235,8 @@ pub struct Draw<'a> {
     pub rates: Option<Rates>,
     /// The samples that are resident before the plan's first slot.
     pub residents: Option<&'a Residents>,
+    /// Where jobs are that share the cache: a sample that one of them has just reached.
+    pub others_at: Option<Id>,
     /// The packages that are complete, where the policy has a region for them, and that region's bytes.
     pub packages: Option<(&'a Packages, u64)>,
 }

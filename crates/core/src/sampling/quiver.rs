@@ -2,24 +2,28 @@
 //!
 //! The dataset is ten contiguous partitions, each cut into stripe units; chunk k is unit k of every partition,
 //! so that it holds something of every part of the dataset. There are at least ten chunks, and as many more as
-//! keep each within 15 GB and half the cache. An epoch walks the chunks in a random order, beginning with those
-//! that are resident, and shuffles within each chunk. With `bucket` b every batch of b stays within one stripe
-//! unit but for the last of each unit: what is left of the chunk's units fills batches of its own, and what does
-//! not fill one goes with the next chunk, so that no batch shifts the others.
+//! keep each within 15 GB and a sixteenth of the cache (half of it with `bucket`). All jobs walk the chunks in one circle, whatever their seed, and
+//! shuffle within each chunk by their own. An epoch begins where the other jobs of the cache are, so that what one reads
+//! serves all; without others it begins with the chunk of which most is resident. With `bucket` b every batch of b stays
+//! within one stripe unit but for the last of each unit: what is left of the chunk's units fills batches of its own, and what
+//! does not fill one goes with the next chunk, so that no batch shifts the others.
 //!
 //! Plans are always padded; the padded slots have weight 0. **A job alone gains no more than `minio` does**:
 //! what chunks are for is sharing between jobs.
 //!
-//! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made.
+//! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made; and chunks are small
+//! beside the cache, so that most of it can stand still.
 
 use super::uniform::shuffled;
-use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy};
+use super::{Draw, Drawn, Entry, FULL_LAST, Residents, Setup, Strategy};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Rng};
 
 const PARTITIONS: usize = 10;
 /// The most bytes of a chunk.
 const MOST: u64 = 15_000_000_000;
+/// Chunks that fit the cache at least: those under way take a small part of it.
+const SHARE: u64 = 16;
 
 const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -33,7 +37,7 @@ const PARAMETERS: &[Parameter] = &[
 
 pub(super) const ENTRY: Entry = Entry {
     name: "quiver",
-    summary: "every sample once, chunk after chunk, resident chunks first (Quiver)",
+    summary: "every sample once, chunk after chunk, where the other jobs are (Quiver)",
     policy: "quiver",
     parameters: PARAMETERS,
     build: |setup| Box::new(Quiver::new(setup)),
@@ -48,8 +52,10 @@ impl Quiver {
     fn new(mut setup: Setup) -> Self {
         setup.values = std::mem::take(&mut setup.values).or_defaults(PARAMETERS);
         let whole = (0..setup.end()).fold(0u64, |sum, id| sum.saturating_add(setup.sizes.size(id)));
-        let half = if setup.capacity > 1 { setup.capacity / 2 } else { u64::MAX };
-        let limit = (whole / 10).min(MOST).min(half).max(1);
+        // Batches of a bucket need stripe units that hold some.
+        let parts = if setup.values.whole("bucket") > 0 { 2 } else { SHARE };
+        let share = if setup.capacity >= parts { setup.capacity / parts } else { u64::MAX };
+        let limit = (whole / 10).min(MOST).min(share).max(1);
         // Units of unequal bytes: a few more chunks until the largest keeps within the limit.
         let most = setup.samples.div_ceil(PARTITIONS).max(10);
         let mut quiver = Self { chunks: (whole.div_ceil(limit) as usize).clamp(10, most), setup };
@@ -75,6 +81,36 @@ impl Quiver {
 
     fn bytes(&self, chunk: usize) -> u64 {
         self.units(chunk).flatten().map(|id| self.setup.sizes.size(id)).sum()
+    }
+
+    /// The chunk that `id` lies in.
+    fn chunk_of(&self, id: Id) -> Option<usize> {
+        (0..self.chunks).find(|&chunk| self.units(chunk).any(|unit| unit.contains(&id)))
+    }
+
+    /// The chunks in the order that all jobs share, from the one with which this epoch begins.
+    fn circle(&self, draw: &Draw<'_>) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.chunks).collect();
+        Rng::new(0, 0, "quiver's circle").shuffle(&mut order);
+        let resident = |residents: &Residents, chunk: usize| {
+            let (mut all, mut here) = (0u64, 0u64);
+            for id in self.units(chunk).flatten() {
+                all += 1;
+                here += u64::from(residents.contains(id));
+            }
+            here * 1000 / all.max(1)
+        };
+        let first = match (draw.others_at.and_then(|id| self.chunk_of(id)), draw.residents) {
+            (Some(chunk), _) => order.iter().position(|&other| other == chunk),
+            // Thousandths of a chunk; the first of those with the most.
+            (None, Some(residents)) => {
+                let most = |place: &usize| (resident(residents, order[*place]), std::cmp::Reverse(*place));
+                (0..order.len()).max_by_key(most)
+            }
+            (None, None) => None,
+        };
+        order.rotate_left(first.unwrap_or(0));
+        order
     }
 
     /// The order of one chunk's ids: whole batches of `bucket`, after what the chunks before left in `rest`, which
@@ -108,19 +144,7 @@ impl Strategy for Quiver {
             return shuffled(self.setup.end(), self.setup.seed, draw.number(), &[]).into();
         }
         let mut rng = Rng::new(self.setup.seed, draw.number(), "quiver");
-        let mut order: Vec<usize> = (0..self.chunks).collect();
-        rng.shuffle(&mut order);
-        if let Some(residents) = draw.residents {
-            // The share of a chunk that is resident, in thousandths; those with the most come first.
-            order.sort_by_cached_key(|&chunk| {
-                let (mut all, mut here) = (0u64, 0u64);
-                for id in self.units(chunk).flatten() {
-                    all += 1;
-                    here += u64::from(residents.contains(id));
-                }
-                std::cmp::Reverse(here * 1000 / all.max(1))
-            });
-        }
+        let order = self.circle(draw);
         // Ranks take turns, so the batches of all of them lie side by side.
         let bucket = self.setup.values.whole("bucket") as usize * draw.world.max(1) as usize;
         let (mut ids, mut rest) = (Vec::with_capacity(self.setup.samples), Vec::new());
@@ -161,13 +185,13 @@ mod tests {
 
     #[test]
     fn chunks_are_disjoint_small_enough_and_of_every_part() {
-        for (samples, capacity) in [(1_000, 200), (1_003, 90), (7, 3), (0, 0), (50, 0)] {
+        for (samples, capacity) in [(1_000, 200), (10_030, 900), (7, 3), (0, 0), (50, 0)] {
             let quiver = quiver(samples, capacity, "0");
             let all: Vec<Id> = (0..quiver.chunks).flat_map(|chunk| quiver.units(chunk).flatten()).collect();
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), samples);
             assert_eq!(all.len(), samples);
             if samples >= 1_000 {
-                assert!((0..quiver.chunks).all(|chunk| quiver.bytes(chunk) <= capacity / 2));
+                assert!((0..quiver.chunks).all(|chunk| quiver.bytes(chunk) <= capacity / SHARE));
                 assert!((0..quiver.chunks).all(|chunk| quiver.units(chunk).all(|unit| !unit.is_empty())));
             }
         }

@@ -1,0 +1,131 @@
+//! Several jobs over one cache, each at its own speed: what they read together.
+
+use std::sync::Arc;
+
+use super::{Batch, Config, Replay, Trainer};
+use crate::cache::{Cache, Circumstances, Event, MemberId};
+use crate::sampling::Plan;
+use crate::{Id, policy, sampling};
+
+const SAMPLES: u64 = 6000;
+const EPOCHS: u64 = 5;
+
+/// When a job starts, in epochs, and how many slots it takes while the first takes one.
+type Job = (f64, f64);
+
+/// Trainings that report nothing.
+struct Silent;
+
+impl Trainer for Silent {
+    fn train(&mut self, _member: MemberId, _plan: &Plan) -> Vec<Batch> {
+        Vec::new()
+    }
+
+    fn evaluate(&mut self, _member: MemberId, _epoch: u64, _ids: &[Id]) -> Vec<(Id, f32)> {
+        Vec::new()
+    }
+
+    fn accuracy(&mut self, _member: MemberId, _epoch: u64) -> Option<f64> {
+        None
+    }
+}
+
+/// The reads of each job, which has a seed of its own unless all have `seed`; every epoch serves every sample.
+fn reads(jobs: &[Job], strategy: &str, seed: Option<u64>) -> Vec<u64> {
+    let strategy = sampling::find(strategy).unwrap();
+    let policy = policy::find(strategy.policy).unwrap();
+    let mut config = |member: MemberId| Config {
+        strategy,
+        strategy_values: strategy.values([]).unwrap(),
+        policy,
+        policy_values: policy.values([]).unwrap(),
+        sizes: Arc::new(vec![10u64; SAMPLES as usize]),
+        capacity: SAMPLES * 2,
+        seed: seed.unwrap_or(member.into()),
+        epochs: Some(EPOCHS),
+        world: 1,
+        pad: false,
+        packages: None,
+    };
+    let cache = Cache::new(config(0).policy(), SAMPLES as usize);
+    let mut silent = Silent;
+    let mut replay = Replay::new(cache, &mut config, &mut silent);
+    // The slot that each job decides next, and when, in slots of the first.
+    let mut next: Vec<(f64, u64)> = jobs.iter().map(|(start, _)| (start * SAMPLES as f64, 0)).collect();
+    let mut members: Vec<Option<MemberId>> = vec![None; jobs.len()];
+    let mut joined = 0;
+    while let Some((job, _)) = next
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, slot))| *slot < EPOCHS * SAMPLES)
+        .min_by(|(_, a), (_, b)| a.0.total_cmp(&b.0))
+    {
+        let member = *members[job].get_or_insert_with(|| {
+            replay.apply(&Event::Joined(joined)).unwrap();
+            joined += 1;
+            joined - 1
+        });
+        let (time, slot) = next[job];
+        if slot % SAMPLES == 0 {
+            let epoch = slot / SAMPLES;
+            let others = (0..jobs.len()).filter(|&other| other != job);
+            let place = |other: usize| {
+                let (slot, member) = (next[other].1, members[other]?);
+                let (left, slot) = (SAMPLES - slot % SAMPLES, (slot % SAMPLES).checked_sub(1)?);
+                Some((left, replay.last_plan(member)?.ids()[slot as usize]))
+            };
+            let others_at = others.filter_map(place).max().map(|(_, id)| id);
+            let circumstances = Circumstances { rates: None, others_at };
+            replay.apply(&Event::Planned { member, epoch, world: 1, circumstances }).unwrap();
+        }
+        replay.apply(&Event::Decided { member, slots: 1 }).unwrap();
+        next[job] = (time + jobs[job].1, slot + 1);
+    }
+    members
+        .iter()
+        .map(|member| {
+            let epochs = replay.counters(member.unwrap());
+            assert!(epochs.values().all(|counted| counted.distinct == SAMPLES), "every sample once an epoch");
+            epochs.values().map(|counted| counted.storage_reads).sum()
+        })
+        .collect()
+}
+
+fn total(jobs: &[Job], strategy: &str) -> f64 {
+    reads(jobs, strategy, None).into_iter().sum::<u64>() as f64
+}
+
+#[test]
+fn four_jobs_of_quiver_read_what_one_reads() {
+    let one = total(&[(0.0, 1.0)], "quiver");
+    assert_eq!(one as u64, SAMPLES + (EPOCHS - 1) * SAMPLES * 4 / 5);
+    let together = total(&[(0.0, 1.0); 4], "quiver");
+    assert!(together <= 1.05 * one, "{:.3} times one", together / one);
+}
+
+#[test]
+fn jobs_of_quiver_that_start_one_after_the_other_read_no_more_than_their_span() {
+    let one = total(&[(0.0, 1.0)], "quiver");
+    for spread in [0.1, 0.5, 1.0, 2.5] {
+        let jobs: Vec<Job> = (0..4).map(|job| (spread * f64::from(job) / 3.0, 1.0)).collect();
+        let ratio = total(&jobs, "quiver") / one;
+        let most = 1.05 * (1.0 + spread / EPOCHS as f64);
+        assert!(ratio <= most, "starts over {spread} epochs: {ratio:.3} times one, at most {most:.3}");
+    }
+}
+
+#[test]
+fn a_job_of_half_the_speed_costs_the_others_little() {
+    let one = total(&[(0.0, 1.0)], "quiver");
+    let found = reads(&[(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 2.0)], "quiver", None);
+    let fast: u64 = found[..3].iter().sum();
+    assert!(fast as f64 <= 1.2 * one, "three at full speed: {:.3} times one", fast as f64 / one);
+    assert!(found[3] as f64 <= 1.05 * one, "the slow one reads alone at most: {:.3}", found[3] as f64 / one);
+}
+
+#[test]
+fn jobs_of_uniform_share_what_is_kept_and_no_more() {
+    let one = total(&[(0.0, 1.0)], "uniform");
+    let ratio = total(&[(0.0, 1.0); 4], "uniform") / one;
+    assert!((3.5..4.0).contains(&ratio), "seeds of their own: {ratio:.3} times one");
+}
