@@ -18,10 +18,10 @@ FORK = multiprocessing.get_context("fork")
 WAIT = 120.0
 
 
-def _train(place: Path, job: str, seed: int, pace: Any, done: Any) -> None:
+def _train(place: Path, strategy: str, job: str, seed: int, pace: Any, done: Any) -> None:
     """Trains at the pace of the others, and says which samples it saw and what was counted."""
     train = hotset.Dataset(place, cache="20%", decode=digest, with_ids=True, job=job, wait=WAIT)
-    sampler = hotset.Sampler(train, "uniform", policy="minio", seed=seed, epochs=EPOCHS)
+    sampler = hotset.Sampler(train, strategy, seed=seed, epochs=EPOCHS)
     loader = DataLoader(train, batch_size=BATCH, sampler=sampler, collate_fn=list)
     pace.wait(WAIT)
     seen = []
@@ -39,23 +39,24 @@ def _train(place: Path, job: str, seed: int, pace: Any, done: Any) -> None:
 
 
 def _sweep(
-    place: Path, seeds: list[int], meanwhile: Callable[[Any], None] = lambda _: None
+    place: Path, seeds: list[int], strategy: str = "uniform", meanwhile: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
+    """What is counted of trainings that keep pace; `meanwhile` is done after each batch of all."""
+    truth = {number: digest(path.read_bytes()) for number, path in enumerate(sorted(place.glob("*/*")))}
     pace, done = FORK.Barrier(len(seeds) + 1), FORK.Queue()
     jobs = [
-        FORK.Process(target=_train, args=(place, f"job-{number}", seed, pace, done))
+        FORK.Process(target=_train, args=(place, strategy, f"job-{number}", seed, pace, done))
         for number, seed in enumerate(seeds)
     ]
     for job in jobs:
         job.start()
-    for _ in range(EPOCHS * SAMPLES // BATCH + 2):
+    for _ in range(EPOCHS * len(truth) // BATCH + 2):
         pace.wait(WAIT)
-        meanwhile(pace)
+        meanwhile()
     told = [done.get(timeout=WAIT) for _ in jobs]
     for job in jobs:
         job.join(WAIT)
         assert job.exitcode == 0
-    truth = {number: digest(path.read_bytes()) for number, path in enumerate(sorted(place.glob("*/*")))}
     for job, seen, _ in told:
         assert all(epoch == truth for epoch in seen), f"{job} has not seen every sample of every epoch"
     return {job: stats for job, _, stats in told}
@@ -89,6 +90,19 @@ def test_trainings_of_one_seed_that_keep_pace_read_what_one_reads(
     assert all(job["cache_members"] == 4 for job in stats.values())
 
 
+def test_trainings_with_quiver_read_what_one_reads_whatever_their_seeds(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Small samples, so that a chunk holds some batches.
+    place = equal_files(tmp_path / "many", 4 * SAMPLES, SIZE // 4)
+    server = serve("sweep.sock", "--memory", _memory())
+    monkeypatch.setenv("HOTSET_SERVER", str(server.socket))
+    alone = _reads(_sweep(place, [7], "quiver"))
+    stats = _sweep(place, [1, 2, 3, 4], "quiver")
+    assert _reads(stats) <= 1.05 * alone, {job: one["total"]["storage_reads"] for job, one in stats.items()}
+    assert all(job["cache_members"] == 4 for job in stats.values())
+
+
 def test_trainings_of_other_seeds_share_what_is_kept_and_are_told_of_seeds(
     serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
@@ -97,7 +111,7 @@ def test_trainings_of_other_seeds_share_what_is_kept_and_are_told_of_seeds(
     stats = _sweep(place, [1, 2, 3])
     for job in stats.values():
         assert job["cache_members"] == 3 and job["capacity"] > SAMPLES * SIZE // 6
-        assert any("`seed=`" in remark for remark in job["remarks"]), job["remarks"]
+        assert any("`seed=`" in remark and "quiver" in remark for remark in job["remarks"]), job["remarks"]
     assert sum(job["total"]["shared_hits"] for job in stats.values()) > SAMPLES // 10
 
 
@@ -109,7 +123,7 @@ def test_a_server_killed_with_four_trainings_open_leaves_all_of_them_going_on(
     kills = iter((20, 75))
     batches, next_kill = 0, next(kills)
 
-    def kill(_pace: Any) -> None:
+    def kill() -> None:
         nonlocal batches, next_kill
         batches += 1
         if batches == next_kill:
@@ -118,6 +132,6 @@ def test_a_server_killed_with_four_trainings_open_leaves_all_of_them_going_on(
             server.start()
             next_kill = next(kills, 0)
 
-    stats = _sweep(place, [1, 2, 3, 4], kill)
+    stats = _sweep(place, [1, 2, 3, 4], meanwhile=kill)
     assert next_kill == 0, "both kills were made"
     assert sum(job["total"]["recovery_reads"] for job in stats.values()) > 0

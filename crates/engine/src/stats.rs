@@ -198,7 +198,8 @@ impl State {
         let others = shares.filter(|&other| seed(other) != Some(job.request.seed)).count();
         (others > 0 && job.grant.strategy == "uniform").then(|| {
             let text = "jobs that share its cache read in another order, so each reads for itself what is not kept: \
-                        give all jobs of a sweep the same `seed=`, and one read serves those that keep pace";
+                        give all jobs of a sweep the same `seed=`, or the strategy `quiver`, and one read serves those \
+                        that keep pace";
             Remark::note("orders", text)
         })
     }
