@@ -199,16 +199,23 @@ def test_a_checkpoint_without_the_samplers_place_is_refused(tmp_path: Path) -> N
 
 
 class Plain(Reporting):
-    """With a loader of its own, which Accelerate prepares."""
+    """With a loader of its own."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        loader = DataLoader(self.train_dataset, BATCH, sampler=self.sampler, collate_fn=_collated)
-        return self.accelerator.prepare(loader)
+        return DataLoader(self.train_dataset, BATCH, sampler=self.sampler, collate_fn=_collated)
 
 
-def test_a_trainer_with_a_loader_of_its_own_is_told_that_its_epochs_differ(tmp_path: Path) -> None:
+class Prepared(Plain):
+    """With one that Accelerate prepares."""
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        return self.accelerator.prepare(super().get_train_dataloader())
+
+
+@pytest.mark.parametrize("kind", [Plain, Prepared])
+def test_a_trainer_with_a_loader_of_its_own_is_told_that_its_epochs_differ(tmp_path: Path, kind: Any) -> None:
     place = equal_files(tmp_path / "tree", SAMPLES, 50)
-    trainer = _trainer(place, tmp_path / "out", "iis", Plain)
+    trainer = _trainer(place, tmp_path / "out", "iis", kind)
     trainer.sampler.set_epoch_length(None)
     forget()
     with pytest.warns(hotset.HotsetWarning, match=r'`hotset\.Sampler\(\.\.\., "iis", epoch_length="auto"\)`'):

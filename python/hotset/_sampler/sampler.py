@@ -29,7 +29,7 @@ from ..errors import InvalidError
 from .epoch import Epoch
 from .feedback import Feedback, check_irreducible
 from .lengths import EpochLengths, check_length, check_same_length
-from .loader_checks import check_accelerate, warn_unasked
+from .loader_checks import check_accelerate, warn_of_trainer, warn_unasked
 from .loss_reports import report_losses
 from .losses import check_ids, check_loss
 from .position import Position
@@ -204,6 +204,9 @@ class Sampler(DistributedSampler[int]):
             return len(running)
         if self.epoch_length is not None:
             return self._lengths.fixed(self.epoch_length)
+        if running is None:
+            # A caller that asks before the first epoch may take all of them to be as long.
+            warn_of_trainer(self)
         if position.epoch == 0 or self._strategy.is_whole:
             # Every strategy begins with an epoch of all samples.
             return self._lengths.whole()
