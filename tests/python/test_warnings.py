@@ -133,11 +133,13 @@ def test_memory_that_is_taken_is_said_once_however_many_workers_join(
     with warned() as texts:
         assert first[0] == 50_000
     assert len(texts) == 1 and "--memory" in texts[0] and "`cache=`" in texts[0]
-    # In a program of its own, whose three workers join before it does.
-    done = subprocess.run([sys.executable, "-c", VALIDATION, place], capture_output=True, text=True)
+    # In a program of its own, whose three workers join before it does; of another dataset, so nothing is shared.
+    other = equal_files(tmp_path / "other", 200, 50_000)
+    done = subprocess.run([sys.executable, "-c", VALIDATION, other], capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if "HotsetWarning: the server grants" in line]
-    assert len(said) == 1 and "grants 0 B of the 4.8 MiB that `cache=` asks for" in said[0], done.stderr
-    assert "grants 0 B" in done.stdout and done.returncode == 0
+    # It asks for half of its dataset, the first one for all of its: a third of the memory.
+    assert len(said) == 1 and "grants 2.3 MiB of the 4.8 MiB that `cache=` asks for" in said[0], done.stderr
+    assert "grants 2.3 MiB" in done.stdout and done.returncode == 0
 
 
 def test_an_epoch_that_is_only_read_ahead_is_none_of_the_epochs(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ block! {
         planned,
         /// Servings for which the plan asks for no read.
         hit,
-        /// Slots that need no read because another job that shares the cache has brought their sample; inside `hit`.
+        /// Slots decided as hits on a sample that another job, which shares the cache, has brought.
         shared_hits,
         /// Servings whose bytes come in a package.
         packed,

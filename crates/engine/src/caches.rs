@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use hotset_core::cache::{Cache, divide};
+use hotset_core::settings::Values;
 use hotset_core::{Error, Id, Result};
 
 use crate::dataset::Dataset;
@@ -16,13 +17,15 @@ use crate::dataset::Dataset;
 const LEAVING: u64 = 4096;
 
 /// What jobs must agree in to share a cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CacheKey {
     /// The dataset.
     pub(crate) dataset: u32,
     /// The policy and its settings.
     pub(crate) policy: &'static str,
-    pub(crate) settings: BTreeMap<String, String>,
+    /// Whether the policy keeps within its capacity.
+    pub(crate) bounded: bool,
+    pub(crate) settings: Values,
     /// Whether jobs have plans.
     pub(crate) planned: bool,
     /// The job whose own it is, where its plans say what stays or packages are made for it alone.
@@ -50,6 +53,17 @@ impl Entry {
     fn capacity(&self) -> u64 {
         self.cache.policy().capacity()
     }
+}
+
+/// The parts of `budget` for caches that ask for so much. One whose policy lets nothing go (`bounded` is false) has its whole
+/// dataset or is not opened, so the others divide the rest.
+fn parts(budget: u64, asks: &[(bool, u64)]) -> Vec<u64> {
+    let whole: u64 = asks.iter().filter(|(bounded, _)| !bounded).map(|(_, ask)| ask).sum();
+    let rest: Vec<u64> = asks.iter().filter(|(bounded, _)| *bounded).map(|(_, ask)| *ask).collect();
+    let mut rest = divide(budget.saturating_sub(whole), &rest).into_iter();
+    asks.iter()
+        .map(|&(bounded, ask)| if bounded { rest.next().unwrap_or(0) } else { ask.min(budget) })
+        .collect()
 }
 
 /// What came and went of a dataset when its cache was resized, in order.
@@ -124,26 +138,33 @@ impl Caches {
     }
 
     /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one.
-    pub(crate) fn part_with(&self, budget: u64, cache: Option<u64>, ask: u64, whole: u64) -> u64 {
+    pub(crate) fn part_with(
+        &self,
+        budget: u64,
+        (key, cache): (&CacheKey, Option<u64>),
+        ask: u64,
+        whole: u64,
+    ) -> u64 {
         let with = |(serial, entry): (&u64, &Entry)| {
             let more = if Some(*serial) == cache { ask } else { 0 };
-            entry.ask().saturating_add(more).min(entry.dataset.catalog.bytes())
+            (entry.key.bounded, entry.ask().saturating_add(more).min(entry.dataset.catalog.bytes()))
         };
-        let mut asks: Vec<u64> = self.open.iter().map(with).collect();
+        let mut asks: Vec<(bool, u64)> = self.open.iter().map(with).collect();
         let place = match cache {
             Some(cache) => self.open.keys().position(|&serial| serial == cache).unwrap_or_default(),
             None => {
-                asks.push(ask.min(whole));
+                asks.push((key.bounded, ask.min(whole)));
                 asks.len() - 1
             }
         };
-        divide(budget, &asks)[place]
+        parts(budget, &asks)[place]
     }
 
     /// Divides `budget` between all caches anew.
     pub(crate) fn divide(&mut self, budget: u64) {
-        let asks: Vec<u64> = self.open.values().map(Entry::ask).collect();
-        for (entry, part) in self.open.values_mut().zip(divide(budget, &asks)) {
+        let asks: Vec<(bool, u64)> =
+            self.open.values().map(|entry| (entry.key.bounded, entry.ask())).collect();
+        for (entry, part) in self.open.values_mut().zip(parts(budget, &asks)) {
             entry.part = part;
         }
     }
@@ -156,8 +177,9 @@ impl Caches {
             let mean = (entry.dataset.catalog.bytes() / entry.dataset.samples().max(1) as u64).max(1);
             let used = entry.cache.policy().used();
             let step = entry.part.max(used.saturating_sub(LEAVING * mean));
-            more |= step > entry.part;
-            changes.push((Arc::clone(&entry.dataset), entry.cache.resize(step)));
+            let gone = entry.cache.resize(step);
+            more |= step > entry.part && !gone.is_empty();
+            changes.push((Arc::clone(&entry.dataset), gone));
         }
         let mut free = budget.saturating_sub(self.capacity());
         for entry in self.open.values_mut().filter(|entry| entry.part > entry.capacity()) {

@@ -61,7 +61,9 @@ impl Engine {
             drop(state);
             let available = (self.shared.available)();
             let state = self.shared.lock();
-            let terms = state.terms(request, place, available)?;
+            // Looked at once: the arena grows while the job is made ready.
+            let memory = Free { available, arena: state.rooms.residency().total() };
+            let terms = state.terms(request, place, memory)?;
             drop(state);
             // Takes as long as the dataset is large, so no request that is served waits for it.
             let ready = Ready::new(request, place, snapshot, &terms)?;
@@ -70,7 +72,7 @@ impl Engine {
                 return Ok(grant);
             }
             // Another job may have been opened or ended meanwhile, and left other memory.
-            if state.terms(request, place, available)?.same_as(&terms) {
+            if state.terms(request, place, memory)?.same_as(&terms) {
                 let grant = ready.job.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready, &terms)?;
                 packing::begin(&self.shared, &mut state, serial, unfinished);
@@ -117,7 +119,9 @@ impl Engine {
         for &serial in &ended {
             state.end_job(serial);
         }
-        fit_memory(&self.shared, state);
+        if !ended.is_empty() {
+            fit_memory(&self.shared, state);
+        }
         !ended.is_empty()
     }
 }
@@ -133,6 +137,13 @@ fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State>) {
     shared.room.notify_all();
 }
 
+/// The memory that jobs can have: what is free, and what the arena has already.
+#[derive(Debug, Clone, Copy)]
+struct Free {
+    available: u64,
+    arena: u64,
+}
+
 impl State {
     /// Joins a job, if it is open with the same settings.
     fn join(&mut self, session: SessionId, request: &JobRequest) -> Result<Option<JobGrant>> {
@@ -146,8 +157,8 @@ impl State {
         Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
     }
 
-    /// What a job that asks for this would get now, when so many bytes of memory can be had.
-    fn terms(&self, request: &JobRequest, place: Option<&Place>, available: u64) -> Result<Terms> {
+    /// What a job that asks for this would get now.
+    fn terms(&self, request: &JobRequest, place: Option<&Place>, memory: Free) -> Result<Terms> {
         let dataset = Arc::clone(self.datasets.named(&request.dataset)?);
         let trained = self.jobs.iter().filter(|job| job.dataset.key == dataset.key).count();
         if trained >= MOST_KEEPERS as usize {
@@ -158,13 +169,16 @@ impl State {
         let whole = dataset.catalog.bytes();
         let asked = request.cache.of(whole);
         let wanted = asked.min(whole);
-        let budget = self.budget(wanted, available)?;
+        let budget = self.budget(wanted, memory)?;
         let key = cache_key(request, place, dataset.key)?;
         let caches = self.rooms.caches();
         let cache = caches.find(&key);
-        let granted = caches.part_with(budget, cache, wanted, whole);
+        let granted = caches.part_with(budget, (&key, cache), wanted, whole);
         let less = granted < wanted;
-        let less = less.then(|| less_memory(granted, wanted, budget, caches.asked().saturating_add(wanted)));
+        let less = less.then(|| {
+            let all = (budget, caches.asked().saturating_add(wanted));
+            less_memory(granted, wanted, all, self.config.memory.is_some())
+        });
         Ok(Terms { dataset, asked, granted, less, key, cache, budget })
     }
 
@@ -209,9 +223,11 @@ impl State {
         if self.config.log {
             cache.keep_log();
         }
+        // What it had kept before a restart it keeps: those bytes come when they are due.
         let free = terms.budget.saturating_sub(self.rooms.caches().capacity());
-        if cache.policy().capacity() > free {
-            cache.resize(free);
+        let room = free.max(cache.policy().used());
+        if cache.policy().capacity() > room {
+            cache.resize(room);
         }
         let mut residents = Vec::new();
         cache.policy().residents(&mut |id| residents.push(id));
@@ -246,7 +262,7 @@ impl State {
 
     /// The bytes that all caches may keep together, for a job that wants so many of them. One that asks for more than
     /// there is, others aside, is refused.
-    fn budget(&self, wanted: u64, available: u64) -> Result<u64> {
+    fn budget(&self, wanted: u64, memory: Free) -> Result<u64> {
         if let Some(memory) = self.config.memory {
             return Ok(memory);
         }
@@ -259,15 +275,14 @@ impl State {
                 human(most_kept(machine))
             )));
         }
-        // What the arena has already can be had too.
-        let free = available.saturating_add(self.rooms.residency().total());
+        let free = memory.available.saturating_add(memory.arena);
         if wanted + reserve(wanted) > free {
             return Err(Error::invalid(format!(
                 "`cache` asks for {} but of the {} of this machine (or its control group) only {} are free: ask for at \
                  most {}, or end what takes the rest",
                 human(wanted),
                 human(machine),
-                human(available),
+                human(memory.available),
                 human(most_kept(free))
             )));
         }

@@ -135,7 +135,8 @@ pub(crate) fn cache_key(request: &JobRequest, place: Option<&Place>, dataset: u3
     Ok(CacheKey {
         dataset,
         policy: entry.name,
-        settings: request.policy_settings.clone(),
+        bounded: entry.bounded,
+        settings: entry.values(texts(&request.policy_settings))?,
         planned: request.strategy.is_some(),
         owner: alone.then(|| request.job.clone()),
     })

@@ -187,8 +187,10 @@ fn memory_that_was_leased_while_its_job_ended_comes_back() {
         asked.job = format!("staying {round}");
         engine.open_job(reader.session, asked.clone(), None).unwrap();
         engine.release(reader.session, &[grant.lease]);
-        assert_eq!(engine.stats().arena, 0, "an empty segment that takes nothing more is given back");
+        let stats = engine.stats();
+        assert!(stats.segments <= 1 && stats.arena <= stats.capacity + stats.reserve, "{stats:?}");
         engine.close_job(reader.session, &asked.job);
+        assert_eq!(engine.stats().arena, 0, "a segment that is empty and takes nothing more is given back");
     }
 }
 

@@ -210,3 +210,37 @@ fn a_large_cache_gets_smaller_a_slice_at_a_time_while_it_is_read() {
     assert_eq!(stats(&engine, "a").epochs[1].1.plan.distinct, 20_000);
     assert_eq!(engine.stats().capacity, 1_500_000);
 }
+
+#[test]
+fn a_bound_that_keeps_everything_is_not_divided_and_the_rest_is() {
+    let (many, _) = dataset(&[1000; 500]);
+    let (few, _) = dataset(&[1000; 250]);
+    let engine = Engine::new(Config { memory: Some(600_000), ..config() });
+    let _first = open(&engine, &many, "a", "100%", "oracle", 1);
+    let _second = open(&engine, &few, "b", "100%", "lru", 1);
+    assert_eq!((stats(&engine, "a").capacity, stats(&engine, "b").capacity), (500_000, 100_000));
+    let third = asked(&few, "c", "100%", "oracle", 1);
+    let error = engine.open_job(Reader::new(&engine, &few).session, third, None).unwrap_err();
+    assert!(error.message.contains("keeps everything"), "{error}");
+}
+
+#[test]
+fn a_cache_that_comes_back_beside_another_has_what_it_kept() {
+    let (many, _) = dataset(&[1000; 400]);
+    let (few, _) = dataset(&[1000; 500]);
+    let limited = || Engine::new(Config { memory: Some(200_000), ..config() });
+    let engine = limited();
+    let mut readers =
+        [open(&engine, &many, "a", "50%", "minio", 1), open(&engine, &few, "b", "40%", "minio", 1)];
+    readers.iter_mut().for_each(|reader| train(std::slice::from_mut(reader), 0));
+    let snapshots = ["a", "b"].map(|job| engine.snapshot(job).unwrap().unwrap());
+    let kept = engine.residents("b").unwrap();
+    assert_eq!(kept.len(), 100, "half of the memory");
+    let engine = limited();
+    for (opened, snapshot) in [&many, &few].into_iter().zip(&snapshots) {
+        let session = Reader::new(&engine, opened).session;
+        engine.restore_job(session, snapshot.request.clone(), None, snapshot).unwrap();
+    }
+    assert_eq!(engine.residents("b").unwrap(), kept);
+    assert_eq!((stats(&engine, "a").capacity, stats(&engine, "b").capacity), (100_000, 100_000));
+}

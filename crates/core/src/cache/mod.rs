@@ -156,12 +156,15 @@ impl Cache {
         self.note(|| Event::Decided { member, slots: 1 });
         let (begin, told) = schedule.begins();
         // A plan that another server has begun, or that is gone back to, is this job's all the same.
-        if !told || !self.members.decides(member, begin.epoch) {
-            self.members.begin(member, begin.epoch, begin.keys);
-        }
         if !told {
+            self.members.begin(member, begin.epoch, begin.keys);
             let keys = self.members.keys();
             self.policy.begin(&Begin { keys: keys.as_ref(), ..begin });
+        } else if !self.members.decides(member, begin.epoch) {
+            self.members.begin(member, begin.epoch, begin.keys);
+            if self.members.len() > 1 {
+                self.policy.rekey(self.members.keys().as_ref());
+            }
         }
         let (due, id) = (self.members.due(member), schedule.id(slot));
         let mut event = schedule.next_event();

@@ -304,7 +304,8 @@ impl JobRun {
     pub fn place(&self) -> Option<(usize, Id)> {
         let (epoch, slot) = self.served?;
         let schedule = self.schedules.get(&epoch)?;
-        let left = schedule.plan().len() - slot - 1;
+        // A plan that was cut anew may be shorter.
+        let left = schedule.plan().len().checked_sub(slot + 1)?;
         (left > 0).then(|| (left, schedule.id(slot)))
     }
 

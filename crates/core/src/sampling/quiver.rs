@@ -22,6 +22,8 @@ use crate::{Id, Rng};
 const PARTITIONS: usize = 10;
 /// The most bytes of a chunk.
 const MOST: u64 = 15_000_000_000;
+/// The least samples of a chunk, where there are that many: what is shuffled together.
+const LEAST: usize = 40;
 /// Chunks that fit the cache at least: those under way take a small part of it.
 const SHARE: u64 = 16;
 
@@ -56,9 +58,12 @@ impl Quiver {
         let parts = if setup.values.whole("bucket") > 0 { 2 } else { SHARE };
         let share = if setup.capacity >= parts { setup.capacity / parts } else { u64::MAX };
         let limit = (whole / 10).min(MOST).min(share).max(1);
-        // Units of unequal bytes: a few more chunks until the largest keeps within the limit.
-        let most = setup.samples.div_ceil(PARTITIONS).max(10);
-        let mut quiver = Self { chunks: (whole.div_ceil(limit) as usize).clamp(10, most), setup };
+        let most = setup.samples.div_ceil(LEAST).max(10);
+        let chunks = (whole.div_ceil(limit) as usize).clamp(10, most);
+        // Units of unequal bytes: a few more chunks until each keeps within the limit, one large sample aside.
+        let largest = (0..setup.end()).map(|id| setup.sizes.size(id)).max().unwrap_or(0);
+        let limit = limit.saturating_add(largest);
+        let mut quiver = Self { chunks, setup };
         while quiver.chunks < most && (0..quiver.chunks).any(|chunk| quiver.bytes(chunk) > limit) {
             quiver.chunks = (quiver.chunks + quiver.chunks / 8 + 1).min(most);
         }
@@ -185,13 +190,13 @@ mod tests {
 
     #[test]
     fn chunks_are_disjoint_small_enough_and_of_every_part() {
-        for (samples, capacity) in [(1_000, 200), (10_030, 900), (7, 3), (0, 0), (50, 0)] {
+        for (samples, capacity) in [(10_000, 2_000), (10_030, 900), (7, 3), (0, 0), (50, 0)] {
             let quiver = quiver(samples, capacity, "0");
             let all: Vec<Id> = (0..quiver.chunks).flat_map(|chunk| quiver.units(chunk).flatten()).collect();
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), samples);
             assert_eq!(all.len(), samples);
             if samples >= 1_000 {
-                assert!((0..quiver.chunks).all(|chunk| quiver.bytes(chunk) <= capacity / SHARE));
+                assert!((0..quiver.chunks).all(|chunk| quiver.bytes(chunk) <= capacity / SHARE + 1));
                 assert!((0..quiver.chunks).all(|chunk| quiver.units(chunk).all(|unit| !unit.is_empty())));
             }
         }

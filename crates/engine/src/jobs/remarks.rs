@@ -70,9 +70,10 @@ impl Job {
             ));
         }
         let (capacity, asked) = (cache.policy().capacity(), self.grant.asked);
-        if remarks.is_empty() && capacity < asked.min(self.dataset.catalog.bytes()) {
+        if self.grant.remarks.is_empty() && capacity < asked.min(self.dataset.catalog.bytes()) {
             let text = format!(
-                "its cache may keep {} of the {} that `cache=` asks for: memory is divided between all that is trained                  here",
+                "its cache may keep {} of the {} that `cache=` asks for: memory is divided between all that is \
+                 trained here",
                 human(capacity),
                 human(asked)
             );
@@ -127,12 +128,19 @@ impl Job {
 }
 
 /// What is said to a job that gets less memory than it asks for.
-pub(crate) fn less_memory(granted: u64, wanted: u64, budget: u64, asked: u64) -> String {
+pub(crate) fn less_memory(granted: u64, wanted: u64, (budget, asked): (u64, u64), is_set: bool) -> String {
     let nothing = if granted == 0 { ", so nothing of it is cached" } else { "" };
+    let (limit, advice) = if is_set {
+        (
+            "`hotset serve --memory`",
+            "Start it with more `--memory`, or ask for less with `cache=` in every job",
+        )
+    } else {
+        ("what this machine has free", "Ask for less with `cache=` in every job")
+    };
     format!(
-        "the server grants {} of the {} that `cache=` asks for{nothing}: all jobs together may keep {} (`hotset serve \
-         --memory`) and ask for {}, so each gets its part. Start it with more `--memory`, or ask for less with `cache=` \
-         in every job",
+        "the server grants {} of the {} that `cache=` asks for{nothing}: all jobs together may keep {} ({limit}) and ask \
+         for {}, so each gets its part. {advice}",
         human(granted),
         human(wanted),
         human(budget),

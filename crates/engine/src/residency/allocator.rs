@@ -97,6 +97,14 @@ impl Allocator {
         }
     }
 
+    /// Lets a closed segment take blocks again.
+    pub(crate) fn reopen(&mut self, segment: u32) {
+        if let Some(book) = self.segments.get_mut(&segment) {
+            book.open = true;
+            self.by_size.extend(book.free.iter().map(|(&start, &length)| (length, segment, start)));
+        }
+    }
+
     /// Forgets an empty segment.
     pub(crate) fn remove(&mut self, segment: u32) {
         debug_assert!(self.is_empty(segment));

@@ -42,9 +42,25 @@ pub(crate) struct Arena {
 impl Arena {
     /// Sets how many bytes segments may take together.
     pub(crate) fn set_limit(&mut self, limit: u64) {
+        if limit == self.limit {
+            return;
+        }
         self.limit = limit;
-        // Segments that exceed a lowered limit take nothing more and go when they are empty.
-        let mut excess = self.total.saturating_sub(limit);
+        let lasting = || self.segments.iter().filter(|(segment, _)| !self.spills.contains_key(segment));
+        let (open, closed): (Vec<_>, Vec<_>) = lasting()
+            .map(|(&segment, of)| (segment, of.length()))
+            .partition(|&(segment, _)| self.allocator.is_open(segment));
+        let mut open: u64 = open.iter().map(|(_, length)| length).sum();
+        // Those that were closed take blocks again where the limit has risen.
+        for (segment, length) in closed {
+            if open + length <= limit {
+                self.allocator.reopen(segment);
+                open += length;
+            }
+        }
+        // Segments that exceed a lowered limit take nothing more and go when they are empty. Those that are closed already
+        // are as many as there could be.
+        let mut excess = open.saturating_sub(limit);
         while excess > 0 {
             let Some((segment, _)) = self.allocator.emptiest() else { break };
             let length = self.segments.get(&segment).map_or(0, Segment::length);
@@ -209,6 +225,24 @@ mod tests {
 
     fn allocate(arena: &mut Arena, bytes: u64, owner: u32) -> Option<Block> {
         arena.allocate(bytes, owner, &|_| true, &mut |_, _| {}).unwrap()
+    }
+
+    #[test]
+    fn a_limit_that_falls_leaves_room_for_those_that_stay_and_one_that_rises_gives_it_back() {
+        let mut arena = Arena::default();
+        arena.set_limit(512 * MIB);
+        let blocks: Vec<_> = (0..512).map(|owner| allocate(&mut arena, MIB, owner).unwrap()).collect();
+        // Every other block goes: each segment is half full, and none is empty.
+        blocks.iter().step_by(2).for_each(|&block| arena.free(block));
+        for _ in 0..3 {
+            arena.set_limit(256 * MIB);
+            assert!(allocate(&mut arena, MIB, 1000).is_some(), "segments within the limit take blocks");
+            arena.set_limit(257 * MIB);
+        }
+        assert_eq!(arena.segments(), 8, "nothing is empty");
+        arena.set_limit(512 * MIB);
+        let more = (0..250).filter(|&owner| allocate(&mut arena, MIB, 2000 + owner).is_some()).count();
+        assert_eq!(more, 250, "what was closed takes blocks again");
     }
 
     #[test]
