@@ -133,7 +133,7 @@ def test_memory_that_is_taken_is_said_once_however_many_workers_join(
     with warned() as texts:
         assert first[0] == 50_000
     assert len(texts) == 1 and "--memory" in texts[0] and "`cache=`" in texts[0]
-    # In a program of its own, whose three workers join before it does; of another dataset, so nothing is shared.
+    # In a program of its own, whose three workers join before it does; another dataset, so nothing is shared.
     other = equal_files(tmp_path / "other", 200, 50_000)
     done = subprocess.run([sys.executable, "-c", VALIDATION, other], capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if "HotsetWarning: the server grants" in line]

@@ -56,14 +56,18 @@ impl Entry {
 }
 
 /// The parts of `budget` for caches that ask for so much. One whose policy lets nothing go (`bounded` is false) has its whole
-/// dataset or is not opened, so the others divide the rest.
+/// dataset, or what is left for it and is not opened; the others divide the rest.
 fn parts(budget: u64, asks: &[(bool, u64)]) -> Vec<u64> {
-    let whole: u64 = asks.iter().filter(|(bounded, _)| !bounded).map(|(_, ask)| ask).sum();
+    let mut left = budget;
+    let mut parts = vec![0; asks.len()];
+    for (part, &(_, ask)) in parts.iter_mut().zip(asks).filter(|(_, (bounded, _))| !bounded) {
+        *part = ask.min(left);
+        left -= *part;
+    }
     let rest: Vec<u64> = asks.iter().filter(|(bounded, _)| *bounded).map(|(_, ask)| *ask).collect();
-    let mut rest = divide(budget.saturating_sub(whole), &rest).into_iter();
-    asks.iter()
-        .map(|&(bounded, ask)| if bounded { rest.next().unwrap_or(0) } else { ask.min(budget) })
-        .collect()
+    let bounded = parts.iter_mut().zip(asks).filter(|(_, (bounded, _))| *bounded);
+    bounded.zip(divide(left, &rest)).for_each(|((part, _), divided)| *part = divided);
+    parts
 }
 
 /// What came and went of a dataset when its cache was resized, in order.
