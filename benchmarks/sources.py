@@ -19,7 +19,6 @@ from pathlib import Path
 
 import hotset
 from hotset import _core
-from hotset._client.source import JobSettings
 
 RUN = "bench"
 """The name all processes of a run say, so that they find the same private server."""
@@ -68,7 +67,13 @@ class Opened:
 
     def _job(self, name: str, strategy: str) -> str:
         job = f"{self.samples.folder.name}-{name}"
-        asked = JobSettings(self.dataset, cache="100%", strategy=strategy, policy="minio", prefetch=True)
+        asked = {
+            "dataset": self.dataset,
+            "cache": "100%",
+            "strategy": strategy,
+            "policy": "minio",
+            "prefetch": True,
+        }
         said = self.client.open_job(job, asked, wait=WAIT)
         whole = self.samples.count * self.samples.size
         if said["granted"] < whole:

@@ -1,9 +1,8 @@
 """The native part: one connection to a server, and the views it hands out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, SupportsIndex, final
 
-from ._client.source import JobSettings
 from ._dataset.numbers import Number
 
 __version__: str
@@ -45,7 +44,7 @@ class Client:
     def open_job(
         self,
         job: str,
-        settings: JobSettings,
+        settings: Mapping[str, Any],
         *,
         lasting: bool = False,
         package_options: dict[str, str] | None = None,

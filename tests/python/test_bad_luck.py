@@ -24,7 +24,6 @@ from hotset import _core
 from hotset._client import private_server as private
 from hotset._client.deadline import Deadline
 from hotset._client.server import Link
-from hotset._client.source import JobSettings
 from hotset._dataset.numbers import numbers_of
 from processes import Server, Trainer, alive, naming, until, until_gone
 from torch.utils.data import DataLoader
@@ -155,7 +154,13 @@ def test_a_kept_view_never_changes_while_the_cache_turns_over(tmp_path: Path) ->
     place = equal_files(tmp_path / "tree", 1024, 65536)
     client = hotset.connect()
     opened = client.open_dataset(str(place), layout="files", wait=WAIT)
-    asked = JobSettings(opened["dataset"], cache="10%", strategy="uniform", policy="lru", prefetch=True)
+    asked = {
+        "dataset": opened["dataset"],
+        "cache": "10%",
+        "strategy": "uniform",
+        "policy": "lru",
+        "prefetch": True,
+    }
     client.open_job("turning", asked, wait=WAIT)
     kept: list[tuple[memoryview, bytes]] = []
     # An epoch is ten times the cache, and all of them ten times the memory that the server may use.
@@ -509,7 +514,7 @@ def test_what_a_handler_raises_while_settings_are_read_is_not_lost(
 ) -> None:
     client = _core.Client(str(serve().socket), main_pid=0, timeout=WAIT)
     # So many that a signal mostly comes while they are read.
-    many = JobSettings(strategy="uniform", strategy_settings={str(number): "x" for number in range(200_000)})
+    many = {"strategy": "uniform", "strategy_settings": {str(number): "x" for number in range(200_000)}}
     for _ in range(10):
         alarm(0.01)
         with pytest.raises(Alarm):

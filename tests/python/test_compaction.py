@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import hotset
-from hotset._client.source import JobSettings
 from processes import until
 from torch.utils.data import DataLoader
 from trees import content, digest, planned
@@ -41,7 +40,7 @@ def test_samples_move_under_workers_kept_views_and_kills_and_every_byte_is_right
     # Views that are kept all along, scattered over the arena, and most of the reserve: by a job of their own.
     keeper = hotset.connect()
     opened = keeper.open_dataset(str(tmp_path / "tree"), layout="files", wait=WAIT)
-    asked = JobSettings(opened["dataset"], cache="1KiB", strategy="uniform", policy="lru", seed=9)
+    asked = {"dataset": opened["dataset"], "cache": "1KiB", "strategy": "uniform", "policy": "lru", "seed": 9}
     keeper.open_job("kept", asked, wait=WAIT)
     kept: list[tuple[int, memoryview]] = []
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset._client.source import JobSettings
 from hotset._dataset.numbers import numbers_of
 from trees import equal_files
 
@@ -34,9 +33,14 @@ class Run:
         opened = client.open_dataset(str(place), layout="files", wait=WAIT)
         assert opened["samples"] == SAMPLES
         self.dataset = opened["dataset"]
-        asked = JobSettings(
-            self.dataset, cache="20%", strategy="uniform", policy=policy, seed=7, prefetch=prefetch
-        )
+        asked = {
+            "dataset": self.dataset,
+            "cache": "20%",
+            "strategy": "uniform",
+            "policy": policy,
+            "seed": 7,
+            "prefetch": prefetch,
+        }
         client.open_job(name, asked, wait=WAIT)
 
     def plan(self, epoch: int) -> list[int]:

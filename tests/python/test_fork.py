@@ -8,7 +8,6 @@ from typing import Any
 
 import hotset
 import pytest
-from hotset._client.source import JobSettings
 from trees import content, equal_files
 
 SAMPLES, SIZE, HELD = 1024, 65536, 60
@@ -18,7 +17,13 @@ WAIT = 120.0
 def _opened(place: Path) -> hotset.Client:
     client = hotset.connect()
     opened = client.open_dataset(str(place), layout="files", wait=WAIT)
-    asked = JobSettings(opened["dataset"], cache="10%", strategy="uniform", policy="lru", prefetch=True)
+    asked = {
+        "dataset": opened["dataset"],
+        "cache": "10%",
+        "strategy": "uniform",
+        "policy": "lru",
+        "prefetch": True,
+    }
     client.open_job("turning", asked, wait=WAIT)
     return client
 

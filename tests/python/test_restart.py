@@ -19,7 +19,6 @@ from typing import Any
 import hotset
 import pytest
 from hotset._client import private_server as private
-from hotset._client.source import JobSettings
 from processes import Server, alive, until
 from torch.utils.data import DataLoader
 from trees import digest, equal_files, planned
@@ -166,7 +165,7 @@ def test_fifty_kills_change_neither_what_is_served_nor_what_is_counted(
 def _begin(client: hotset.Client, place: Path, job: str, run: str = "") -> str:
     """Begins an epoch, of the run that this process was in before if it says so; the run."""
     dataset = client.open_dataset(str(place), layout="files", wait=WAIT)["dataset"]
-    asked = JobSettings(dataset, cache="20%", strategy="uniform", prefetch=True)
+    asked = {"dataset": dataset, "cache": "20%", "strategy": "uniform", "prefetch": True}
     opened = client.open_job(job, asked, lasting=True, run=run, wait=WAIT)
     client.begin_epoch(job, 0, rank=0, world=1, start=0, join=True, wait=WAIT)
     return str(opened["run"])

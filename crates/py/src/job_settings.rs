@@ -1,4 +1,4 @@
-//! Python's `JobSettings` as the message: the same settings by the same names, so that none is listed here.
+//! A job's settings as the message, from a dict with the message's names, so that none is listed here.
 
 use hotset_wire::proto;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::arguments::{Whole, shown};
 use crate::errors::invalid;
 
-/// The message, taken from an object with the same settings as attributes.
+/// The message; settings that the dict does not name are the message's defaults.
 #[derive(Debug)]
 pub(crate) struct JobSettings(pub(crate) proto::JobSettings);
 
@@ -17,8 +17,7 @@ impl FromPyObject<'_, '_> for JobSettings {
 
     fn extract(settings: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let wrong = |why: &dyn std::fmt::Display| invalid(settings.py(), format!("settings of a job: {why}"));
-        let fields = settings.getattr("__dict__").ok().and_then(|fields| fields.cast_into::<PyDict>().ok());
-        let fields = fields.ok_or_else(|| wrong(&format!("`{}` are none", shown(&settings))))?;
+        let fields = settings.cast::<PyDict>().map_err(|_| wrong(&format!("`{}` are none", shown(&settings))))?;
         serde_json::from_value(named(&fields)?).map(Self).map_err(|error| wrong(&error))
     }
 }

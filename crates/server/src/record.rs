@@ -21,7 +21,8 @@ use crate::write_queue::WriteQueue;
 /// The recordings of jobs, if there is a directory for them.
 pub(crate) struct Recorder {
     directory: Option<PathBuf>,
-    recordings: Lock<HashMap<String, Arc<WriteQueue<Recording>>>>,
+    /// By job, with the run that each is of: another run of a name may begin before the first one's job is gone.
+    recordings: Lock<HashMap<String, (String, Arc<WriteQueue<Recording>>)>>,
 }
 
 /// The recording of a job's run.
@@ -60,8 +61,15 @@ impl Recorder {
         let Some(directory) = self.directory.as_ref().filter(|_| !report.ids.is_empty()) else { return };
         let recording = {
             let mut recordings = self.recordings.lock();
-            let ahead = || Arc::new(WriteQueue::new(Recording::new(directory, engine, run, &report.job)));
-            Arc::clone(recordings.entry(report.job.clone()).or_insert_with(ahead))
+            let ahead = || {
+                let recording = Recording::new(directory, engine, run, &report.job);
+                (run.run.clone(), Arc::new(WriteQueue::new(recording)))
+            };
+            let entry = recordings.entry(report.job.clone()).or_insert_with(ahead);
+            if entry.0 != run.run {
+                *entry = ahead();
+            }
+            Arc::clone(&entry.1)
         };
         let report = report.clone();
         let noted = recording.push(move |recording| recording.append(&report));

@@ -75,12 +75,12 @@ class DirectSource(ListedSource):
 
     def plan(self, epoch: int, start: int) -> Plan:
         rank, world = self.ranks()
-        length = self._scheme.settings.strategy_settings.get("epoch_length")
-        pad = self._scheme.settings.pad and (length is None or self.catalog.samples < world)
+        length = self._scheme.settings["strategy_settings"].get("epoch_length")
+        pad = self._scheme.settings["pad"] and (length is None or self.catalog.samples < world)
 
         def planned(number: int) -> Plan:
             return _core.uniform_plan(
-                self.catalog.samples, self._scheme.settings.seed, number, rank, world, pad
+                self.catalog.samples, self._scheme.settings["seed"], number, rank, world, pad
             )
 
         return planned(epoch) if length in (None, "auto") else StreamPlan(planned, epoch, int(length))

@@ -2,7 +2,7 @@
 
 The server keeps what there is to say of a job and shows it as `note:` in `hotset stats`; what it says when a
 job is opened or an epoch begins comes here. What only the client knows comes here alone. From Python 3.12 on
-a warning names the line of the user's program; before that, this file.
+a warning names the line of the user's program; before that, no line, since Python would show one of ours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def warn_once(text: str, *, rank: int = 0, name: str = "") -> None:
     if sys.version_info >= (3, 12):
         warnings.warn(text, HotsetWarning, skip_file_prefixes=_skipped())
     else:
-        warnings.warn(text, HotsetWarning, stacklevel=1)
+        warnings.warn_explicit(text, HotsetWarning, filename=f"<{_OWN}>", lineno=1, module=_OWN)
 
 
 def forget() -> None:

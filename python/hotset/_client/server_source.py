@@ -289,7 +289,7 @@ class ServerSource(ListedSource):
         scheme = self._scheme
         said = client.open_job(
             self.name,
-            replace(scheme.settings, dataset=self._catalog.dataset, cache=self._cache),
+            {**scheme.settings, "dataset": self._catalog.dataset, "cache": self._cache},
             lasting=self.job.lasting,
             package_options=scheme.package_options,
             state=scheme.state,
@@ -323,7 +323,7 @@ class ServerSource(ListedSource):
                 "(`sampler.load_state_dict`, `sampler.load_importance_state`) if there is one"
             )
         if said["earlier"] is not None:
-            used, packages = "uses nothing of it", self._scheme.settings.packages
+            used, packages = "uses nothing of it", self._scheme.settings["packages"]
             if packages not in ("", "off"):
                 used = (
                     "uses nothing that it had learned; its packages, which hold samples as they are, are "

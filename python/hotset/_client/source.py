@@ -41,30 +41,11 @@ class Catalog:
 
 
 @dataclass(frozen=True)
-class JobSettings:
-    """How a job is trained and cached: the settings of the protocol's message, by the same names."""
-
-    dataset: str = ""
-    cache: str = ""
-    strategy: str = ""
-    policy: str = ""
-    seed: int = 0
-    prefetch: bool = False
-    pad: bool = False
-    strategy_settings: dict[str, str] = field(default_factory=dict)
-    policy_settings: dict[str, str] = field(default_factory=dict)
-    epochs: int = 0
-    """How many epochs the run has; 0: not known."""
-    packages: str = ""
-    """Where packages of small samples are written; empty: nowhere, "off": none are used."""
-    package_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Scheme:
     """How a job is planned and kept, and what it is opened with besides."""
 
-    settings: JobSettings
+    settings: dict[str, Any] = field(default_factory=dict)
+    """By the names of the protocol's `JobSettings`; what is left out is as the protocol has it."""
     package_options: dict[str, str] = field(default_factory=dict)
     state: bytes | None = None
     """What the job goes on from."""
@@ -72,10 +53,10 @@ class Scheme:
     @property
     def planned(self) -> bool:
         """Whether a sampler plans it."""
-        return bool(self.settings.strategy)
+        return bool(self.settings.get("strategy"))
 
 
-KEPT = Scheme(JobSettings())
+KEPT = Scheme()
 """Of a dataset without a sampler, such as one for validation: kept as asked for, by the default policy."""
 
 

@@ -76,12 +76,12 @@ class ConcatSource:
                 source.resume(own, epoch, position)
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
-        if scheme.settings.packages not in ("", "off"):
+        if scheme.settings["packages"] not in ("", "off"):
             raise InvalidError(
                 "`packages=` is one dataset's, and a `ConcatDataset` has several; leave it out, or put the "
                 "samples into one dataset (one root, or a `Manifest`)"
             )
-        self._seed = scheme.settings.seed
+        self._seed = scheme.settings["seed"]
         for source in self._sources:
             source.attach(scheme, rank, world, resume)
 

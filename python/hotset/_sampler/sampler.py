@@ -117,11 +117,11 @@ class Sampler(DistributedSampler[int]):
         self._looked = False
         """Whether it was looked at what the loader asks for."""
         scheme = scheme_of(
-            strategy,
-            policy,
-            seed,
-            prefetch,
-            pad,
+            strategy=strategy,
+            policy=policy or "",
+            seed=seed,
+            prefetch=prefetch,
+            pad=pad,
             settings=settings,
             policy_settings=policy_settings,
             epochs=epochs,
@@ -129,7 +129,7 @@ class Sampler(DistributedSampler[int]):
             package_size=package_size,
             package_options=self._source.options if package_options is None else package_options,
         )
-        self._strategy = _core.Strategy(strategy, list(scheme.settings.strategy_settings.items()), epochs)
+        self._strategy = _core.Strategy(strategy, list(scheme.settings["strategy_settings"].items()), epochs)
         self._lengths = EpochLengths(self._source, self._target.sizes, self._strategy, pad)
         irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._feedback = Feedback(self._target, self._strategy, irreducible)
@@ -146,11 +146,11 @@ class Sampler(DistributedSampler[int]):
                 f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
                 'itself, and takes "auto" alone'
             )
-        settings = dict(scheme.settings.strategy_settings)
+        settings = dict(scheme.settings["strategy_settings"])
         settings.pop("epoch_length", None)
         if self.epoch_length is not None:
             settings["epoch_length"] = str(self.epoch_length)
-        self._scheme = replace(scheme, settings=replace(scheme.settings, strategy_settings=settings))
+        self._scheme = replace(scheme, settings={**scheme.settings, "strategy_settings": settings})
         self._source.attach(self._scheme, *self._given)
 
     def set_epoch_length(self, length: int | str | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import _core
 from .._client.listing import absolute, storage_texts, texts
-from .._client.source import JobSettings, Scheme
+from .._client.source import Scheme
 from ..errors import InvalidError
 from .losses import quoted
 
@@ -22,11 +22,6 @@ def check_names(strategy: str, policy: str | None, seed: int) -> None:
 
 
 def scheme_of(
-    strategy: str,
-    policy: str | None,
-    seed: int,
-    prefetch: bool,
-    pad: bool,
     *,
     settings: Mapping[str, object] | None,
     policy_settings: Mapping[str, object] | None,
@@ -34,25 +29,22 @@ def scheme_of(
     packages: str | os.PathLike[str] | None,
     package_size: str | int | None,
     package_options: Mapping[str, str | float],
+    **plain: str | int | bool,
 ) -> Scheme:
-    """How a job is planned and kept."""
+    """How a job is planned and kept. The `plain` ones are settings of the protocol's message as they are."""
     if settings is not None and "epoch_length" in settings:
         raise InvalidError(
             "`epoch_length` in `settings`: it is an argument of its own, "
             f"`Sampler(..., epoch_length={settings['epoch_length']!r})`"
         )
-    asked = JobSettings(
-        strategy=strategy,
-        policy=policy or "",
-        seed=seed,
-        prefetch=prefetch,
-        pad=pad,
-        strategy_settings=texts("settings", settings),
-        policy_settings=texts("policy_settings", policy_settings),
-        epochs=_epochs(epochs),
-        packages=_place(packages),
-        package_bytes=_bytes(package_size),
-    )
+    asked = {
+        **plain,
+        "strategy_settings": texts("settings", settings),
+        "policy_settings": texts("policy_settings", policy_settings),
+        "epochs": _epochs(epochs),
+        "packages": _place(packages),
+        "package_bytes": _bytes(package_size),
+    }
     return Scheme(asked, package_options=storage_texts(package_options))
 
 

@@ -35,6 +35,7 @@ pub(super) struct Bench {
     pub(super) dataset: String,
     pub(super) data: tempfile::TempDir,
     pub(super) state: tempfile::TempDir,
+    pub(super) records: tempfile::TempDir,
     /// Has the dataset open, so that it stays, and speaks for clients that a test does not name.
     other: RefCell<Client>,
 }
@@ -46,10 +47,11 @@ impl Bench {
         for name in ["a", "b", "c"] {
             fs::write(data.path().join(name), name).unwrap();
         }
-        Self::over(data, tempfile::tempdir().unwrap())
+        let [state, records] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        Self::over(data, state, records)
     }
 
-    fn over(data: tempfile::TempDir, state: tempfile::TempDir) -> Self {
+    fn over(data: tempfile::TempDir, state: tempfile::TempDir, records: tempfile::TempDir) -> Self {
         let options = Options {
             socket: PathBuf::new(),
             embedded: false,
@@ -61,19 +63,19 @@ impl Bench {
             patience: Duration::from_secs(1),
             metrics: None,
             listings: None,
-            record: None,
+            record: Some(records.path().to_owned()),
             state: Some(state.path().to_owned()),
         };
         let service = Service::new(&options).unwrap();
         let other = RefCell::new(service.connect(0));
-        let mut bench = Self { service, dataset: String::new(), data, state, other };
+        let mut bench = Self { service, dataset: String::new(), data, state, records, other };
         bench.dataset = bench.open_dataset(&bench.other).dataset;
         bench
     }
 
     /// Another service with the same files, after this one was killed.
     pub(super) fn killed(self) -> Self {
-        Self::over(self.data, self.state)
+        Self::over(self.data, self.state, self.records)
     }
 
     pub(super) fn client(&self, process: u32) -> RefCell<Client> {

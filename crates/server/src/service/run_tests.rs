@@ -57,6 +57,26 @@ fn a_name_that_was_given_starts_afresh_unless_it_is_resumed_and_keeps_one_earlie
 }
 
 #[test]
+fn a_run_that_begins_while_the_job_of_the_last_one_lingers_has_a_recording_of_its_own() {
+    let bench = Bench::new();
+    let mut runs = Vec::new();
+    for process in 1..3 {
+        let main = bench.client(process);
+        runs.push(bench.open(&main, bench.asked("exp")).unwrap().run);
+        let ids = bench.begin(&main, "exp", 0).unwrap();
+        bench.report("exp", 0, 1, ids[0]);
+        // Without the request that closes a job, as when a process ends at once.
+        bench.leave(&main);
+        assert!(bench.service.engine.has_job("exp"));
+    }
+    for run in runs {
+        let path = bench.records.path().join(format!("exp-{run}.reports"));
+        let (samples, losses) = crate::record::read(&path).unwrap();
+        assert_eq!((samples, losses.iter().filter(|loss| !loss.is_nan()).count()), (3, 1));
+    }
+}
+
+#[test]
 fn a_run_that_goes_back_knows_what_it_knew_there() {
     let bench = Bench::new();
     let main = bench.client(1);
