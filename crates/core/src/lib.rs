@@ -3,6 +3,7 @@
 //! No I/O, no threads, no clock and no randomness of its own: time and seeds come as arguments, so that the
 //! simulator, the server and every test repeat to the sample.
 
+pub mod benefit;
 pub mod bits;
 pub mod bytes;
 pub mod cache;

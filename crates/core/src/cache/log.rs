@@ -28,6 +28,13 @@ pub enum Event {
     Left(MemberId),
     /// The capacity changed.
     Resized(u64),
+    /// What a job gains from a cache was measured.
+    Weighed {
+        /// The job.
+        member: MemberId,
+        /// Its [benefit](crate::benefit).
+        benefit: f64,
+    },
     /// A job's plan was made, from what is kept then.
     Planned {
         /// The job.

@@ -16,6 +16,7 @@ pub use self::log::{Circumstances, Event, MemberId};
 
 use self::log::Log;
 use self::members::Members;
+use crate::benefit::Standing;
 use crate::bits::Bits;
 use crate::policy::{Begin, Future, NoDue, Policy, Verdict};
 use crate::positions::Positions;
@@ -115,6 +116,21 @@ impl Cache {
         self.note(|| Event::Left(member));
     }
 
+    /// What a job gains from a cache was measured: samples are worth something else now, and it may have what it reads
+    /// admitted or not.
+    pub fn weigh(&mut self, member: MemberId, benefit: f64) {
+        self.members.weigh(member, benefit);
+        if self.members.len() > 1 {
+            self.policy.rekey(self.members.keys().as_ref());
+        }
+        self.note(|| Event::Weighed { member, benefit });
+    }
+
+    /// Whether what a job reads is admitted, and why.
+    pub fn standing(&self, member: MemberId) -> Standing {
+        self.members.standing(member)
+    }
+
     /// Changes the capacity; the changes, in order.
     pub fn resize(&mut self, capacity: u64) -> Vec<(Id, bool)> {
         let mut moved = Vec::new();
@@ -184,6 +200,10 @@ impl Cache {
                 let verdict = self.policy.access(id, *future, &mut moved.evicted);
                 future.pass(id);
                 verdict
+            }
+            // A job that gains too little may hit, and has nothing admitted.
+            None if !self.policy.contains(id) && !self.members.standing(member).is_eligible() => {
+                Verdict::Bypassed
             }
             None => self.policy.access(id, &due, &mut moved.evicted),
         };

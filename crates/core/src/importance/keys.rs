@@ -19,8 +19,24 @@ pub struct Keys {
     high: Bits,
     high_len: usize,
     percentiles: Percentiles,
-    /// Those of several jobs, of which these are the sum; `None` for a job without scores.
-    parts: Vec<Option<Arc<Self>>>,
+    /// Those of several jobs, of which these are the sum.
+    shares: Vec<Share>,
+}
+
+/// One job's part in what a sample is worth to several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    /// What the job gains from a cache: see [`crate::benefit`].
+    pub benefit: f32,
+    /// What its plan was made from; `None` for a job without scores.
+    pub keys: Option<Arc<Keys>>,
+}
+
+impl Share {
+    /// What it adds to the worth of `id`.
+    fn of(&self, id: Id) -> f32 {
+        self.benefit * self.keys.as_ref().map_or(0.5, |keys| keys.percentile(id))
+    }
 }
 
 /// Every sample's percentile, worked out when it is first needed. It follows from the values.
@@ -59,10 +75,10 @@ impl Keys {
         Self { values, high, high_len, ..Self::default() }
     }
 
-    /// What a sample is worth to several jobs together: the sum of its percentiles (iCache's AIV, with equal benefits).
-    /// A job without scores, or whose percentiles were not [worked out](Self::rank), adds a half to each.
-    pub fn sum(parts: Vec<Option<Arc<Self>>>) -> Self {
-        Self { parts, ..Self::default() }
+    /// What a sample is worth to several jobs together: the sum of its percentiles, each times what its job gains (iCache's
+    /// AIV, III-D). A job without scores, or whose percentiles were not [worked out](Self::rank), has a half for each.
+    pub fn sum(shares: Vec<Share>) -> Self {
+        Self { shares, ..Self::default() }
     }
 
     /// Works out the percentiles, which takes as long as sorting the values.
@@ -82,9 +98,8 @@ impl Keys {
 
     /// The IV of `id`: infinite if it was never reported.
     pub fn value(&self, id: Id) -> f32 {
-        if !self.parts.is_empty() {
-            let part = |part: &Option<Arc<Self>>| part.as_ref().map_or(0.5, |keys| keys.percentile(id));
-            return self.parts.iter().map(part).sum();
+        if !self.shares.is_empty() {
+            return self.shares.iter().map(|share| share.of(id)).sum();
         }
         self.values.get(id as usize).copied().unwrap_or(f32::INFINITY)
     }
@@ -166,6 +181,29 @@ mod tests {
             let next = ranking.order().iter().rev().filter(fits_alone).find(|id| !keys.is_high(**id));
             prop_assert!(next.is_none_or(|&next| bytes + sizes[next as usize] > capacity));
         }
+    }
+
+    #[test]
+    fn what_a_job_gains_weighs_its_percentiles() {
+        let keys = |values: [f32; 4]| {
+            let keys = Keys::new(values.to_vec(), &Ranking::of(&values, 0, 0), &vec![10u64; 4], 20);
+            keys.rank();
+            Some(Arc::new(keys))
+        };
+        let one = Share { benefit: 2.0, keys: keys([1.0, 2.0, 3.0, f32::NAN]) };
+        let two = Share { benefit: 4.0, keys: keys([4.0, 3.0, 2.0, 1.0]) };
+        let silent = Share { benefit: 3.0, keys: None };
+        let worth = |shares: &[&Share]| {
+            let sum = Keys::sum(shares.iter().copied().cloned().collect());
+            (0..4).map(|id| sum.value(id)).collect::<Vec<f32>>()
+        };
+        assert_eq!(
+            worth(&[&one]),
+            [0.5, 1.0, 1.5, 2.0],
+            "what was never reported has the highest percentile"
+        );
+        assert_eq!(worth(&[&one, &two]), [4.5, 4.0, 3.5, 3.0]);
+        assert_eq!(worth(&[&one, &silent]), [2.0, 2.5, 3.0, 3.5]);
     }
 
     #[test]

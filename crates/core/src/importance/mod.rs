@@ -8,13 +8,11 @@
 mod keys;
 mod ranking;
 mod score;
-mod shared;
 mod table;
 mod volatility;
 
-pub use keys::Keys;
+pub use keys::{Keys, Share};
 pub use ranking::Ranking;
 pub use score::Score;
-pub use shared::{Share, aggregate};
 pub use table::{CUT, Report, SLICE, Table, cut};
 pub use volatility::{OVERLAP, Volatility};

@@ -86,6 +86,10 @@ impl<'a> Replay<'a> {
                 self.cache.resize(*capacity);
                 Ok(())
             }
+            Event::Weighed { member, benefit } => {
+                self.cache.weigh(*member, *benefit);
+                Ok(())
+            }
             Event::Planned { member, epoch, world, circumstances } => {
                 self.plan(*member, *epoch, *world, *circumstances)
             }

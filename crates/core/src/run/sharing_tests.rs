@@ -30,23 +30,28 @@ impl Trainer for Silent {
     }
 }
 
-/// The reads of each job, which has a seed of its own unless all have `seed`; every epoch serves every sample.
-fn reads(jobs: &[Job], strategy: &str, seed: Option<u64>) -> Vec<u64> {
+/// A job of that strategy and seed, with a fifth of the dataset.
+fn config(strategy: &str, seed: u64) -> Config {
     let strategy = sampling::find(strategy).unwrap();
     let policy = policy::find(strategy.policy).unwrap();
-    let mut config = |member: MemberId| Config {
+    Config {
         strategy,
         strategy_values: strategy.values([]).unwrap(),
         policy,
         policy_values: policy.values([]).unwrap(),
         sizes: Arc::new(vec![10u64; SAMPLES as usize]),
         capacity: SAMPLES * 2,
-        seed: seed.unwrap_or(member.into()),
+        seed,
         epochs: Some(EPOCHS),
         world: 1,
         pad: false,
         packages: None,
-    };
+    }
+}
+
+/// The reads of each job, which has a seed of its own unless all have `seed`; every epoch serves every sample.
+fn reads(jobs: &[Job], strategy: &str, seed: Option<u64>) -> Vec<u64> {
+    let mut config = |member: MemberId| config(strategy, seed.unwrap_or(member.into()));
     let cache = Cache::new(config(0).policy(), SAMPLES as usize);
     let mut silent = Silent;
     let mut replay = Replay::new(cache, &mut config, &mut silent);
@@ -128,4 +133,47 @@ fn jobs_of_uniform_share_what_is_kept_and_no_more() {
     let one = total(&[(0.0, 1.0)], "uniform");
     let ratio = total(&[(0.0, 1.0); 4], "uniform") / one;
     assert!((3.5..4.0).contains(&ratio), "seeds of their own: {ratio:.3} times one");
+}
+
+/// The hits of each epoch that two jobs with a cache in common train in turn, where `happens` says what else happens before
+/// each epoch.
+fn hits(happens: impl Fn(u64) -> Vec<Event>) -> [Vec<u64>; 2] {
+    let mut config = |member: MemberId| config("uniform", member.into());
+    let (cache, mut silent) = (Cache::new(config(0).policy(), SAMPLES as usize), Silent);
+    let mut replay = Replay::new(cache, &mut config, &mut silent);
+    (0..2).for_each(|member| replay.apply(&Event::Joined(member)).unwrap());
+    let mut gone = Vec::new();
+    for epoch in 0..3 {
+        for event in happens(epoch) {
+            replay.apply(&event).unwrap();
+            gone.extend(if let Event::Left(member) = event { Some(member) } else { None });
+        }
+        for member in [0, 1].into_iter().filter(|member| !gone.contains(member)) {
+            let circumstances = Circumstances::default();
+            replay.apply(&Event::Planned { member, epoch, world: 1, circumstances }).unwrap();
+            replay.apply(&Event::Decided { member, slots: SAMPLES }).unwrap();
+        }
+    }
+    [0, 1].map(|member| replay.counters(member).into_values().map(|counted| counted.hit).collect())
+}
+
+#[test]
+fn a_job_that_gains_little_hits_and_admits_nothing() {
+    let fifth = SAMPLES / 5;
+    let weighed = |member, benefit| vec![Event::Weighed { member, benefit }];
+    assert_eq!(hits(|_| Vec::new()), [vec![0, fifth, fifth], vec![fifth; 3]]);
+    // The first one brings nothing, so the second has nothing to hit until it has brought some itself.
+    let first = hits(|epoch| if epoch == 0 { weighed(0, 1.5) } else { Vec::new() });
+    assert_eq!(first, [vec![0, fifth, fifth], vec![0, fifth, fifth]]);
+    // If none gains enough all are as they were.
+    let none =
+        hits(|epoch| if epoch == 0 { [weighed(0, 1.0), weighed(1, 1.2)].concat() } else { Vec::new() });
+    assert_eq!(none, [vec![0, fifth, fifth], vec![fifth; 3]]);
+    // One that is left alone has the cache.
+    let alone = hits(|epoch| match epoch {
+        0 => weighed(1, 1.0),
+        1 => vec![Event::Resized(0), Event::Resized(SAMPLES * 2), Event::Left(0)],
+        _ => Vec::new(),
+    });
+    assert_eq!(alone, [vec![0], vec![fifth, 0, fifth]]);
 }

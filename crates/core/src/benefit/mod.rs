@@ -1,0 +1,30 @@
+//! What a job gains from a cache: how long a mini-batch takes that is read from storage, over one whose bytes are there
+//! (iCache III-D, Quiver 4.4).
+//!
+//! A job whose trainer is slower than storage gains nothing: its *benefit* is 1. Where jobs compete for a cache, those above
+//! [`ELIGIBLE`] have what they read admitted, and samples are worth what they are to them.
+
+/// The benefit above which a job is eligible.
+pub const ELIGIBLE: f64 = 1.5;
+
+/// Whether what a job reads is admitted to its cache, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is: what it gains is not known yet.
+    Unmeasured,
+    /// It is: it gains enough.
+    Gains,
+    /// It is: it gains little, but has the cache for itself.
+    Alone,
+    /// It is: no job of the cache gains enough.
+    NoneGains,
+    /// It is not: others of the cache gain more.
+    GainsLittle,
+}
+
+impl Standing {
+    /// Whether what it reads is admitted.
+    pub fn is_eligible(self) -> bool {
+        self != Self::GainsLittle
+    }
+}
