@@ -17,7 +17,8 @@ impl FromPyObject<'_, '_> for JobSettings {
 
     fn extract(settings: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let wrong = |why: &dyn std::fmt::Display| invalid(settings.py(), format!("settings of a job: {why}"));
-        let fields = settings.cast::<PyDict>().map_err(|_| wrong(&format!("`{}` are none", shown(&settings))))?;
+        let fields =
+            settings.cast::<PyDict>().map_err(|_| wrong(&format!("`{}` are none", shown(&settings))))?;
         serde_json::from_value(named(&fields)?).map(Self).map_err(|error| wrong(&error))
     }
 }

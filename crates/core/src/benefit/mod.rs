@@ -2,7 +2,14 @@
 //! (iCache III-D, Quiver 4.4).
 //!
 //! A job whose trainer is slower than storage gains nothing: its *benefit* is 1. Where jobs compete for a cache, those above
-//! [`ELIGIBLE`] have what they read admitted, and samples are worth what they are to them.
+//! [`ELIGIBLE`] have what they read admitted, and samples are worth what they are to them. A [`Probe`] measures it, and a
+//! [`Gauge`] says when.
+
+mod gauge;
+mod probe;
+
+pub use gauge::{Ahead, Gauge};
+pub use probe::{Length, Phase, Probe, Progress};
 
 /// The benefit above which a job is eligible.
 pub const ELIGIBLE: f64 = 1.5;
@@ -26,5 +33,22 @@ impl Standing {
     /// Whether what it reads is admitted.
     pub fn is_eligible(self) -> bool {
         self != Self::GainsLittle
+    }
+
+    /// The same in words, of a job with that benefit.
+    pub fn words(self, benefit: Option<f64>) -> String {
+        let times =
+            || format!("read from storage its batches take {:.2} times as long", benefit.unwrap_or(1.0));
+        match self {
+            Self::Unmeasured => "eligible: what it gains from a cache is not measured yet".into(),
+            Self::Gains => format!("eligible: {}", times()),
+            Self::Alone => format!("eligible: {}, but no other job wants its cache", times()),
+            Self::NoneGains => {
+                format!("eligible: {}, but no job of its cache gains more than {ELIGIBLE}", times())
+            }
+            Self::GainsLittle => {
+                format!("not eligible: {} (at most {ELIGIBLE}), so that other jobs have the cache", times())
+            }
+        }
     }
 }
