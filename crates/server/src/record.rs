@@ -22,8 +22,11 @@ use crate::write_queue::WriteQueue;
 pub(crate) struct Recorder {
     directory: Option<PathBuf>,
     /// By job, with the run that each is of: another run of a name may begin before the first one's job is gone.
-    recordings: Lock<HashMap<String, (String, Arc<WriteQueue<Recording>>)>>,
+    recordings: Lock<HashMap<String, OfRun>>,
 }
+
+/// A run and its recording.
+type OfRun = (String, Arc<WriteQueue<Recording>>);
 
 /// The recording of a job's run.
 enum Recording {
