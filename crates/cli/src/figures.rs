@@ -49,7 +49,17 @@ fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
         stats.reads_in_flight,
         stats.concurrency,
     );
-    vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory]
+    let mut lines =
+        vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory];
+    lines.extend(refused(stats));
+    lines
+}
+
+/// What the server refused, where it did.
+fn refused(stats: &ServerStats) -> Option<String> {
+    let counts: Vec<String> =
+        stats.refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    (!counts.is_empty()).then(|| format!("  refused: {}", counts.join(", ")))
 }
 
 /// So many of a thing.

@@ -145,3 +145,11 @@ fn one_reader_is_no_readers() {
     let memory = server("/run/x.sock", Some(&stats)).pop().unwrap();
     assert!(memory.contains(", 1 reader, 2 leases, "), "{memory}");
 }
+
+#[test]
+fn what_a_server_refused_is_shown_where_it_did() {
+    let refused = [("jobs".to_owned(), 2), ("user".to_owned(), 1)].into();
+    let stats = ServerStats { refused, ..ServerStats::default() };
+    assert_eq!(server("x.sock", Some(&stats)).pop().unwrap(), "  refused: jobs 2, user 1");
+    assert_eq!(server("x.sock", Some(&ServerStats::default())).len(), 2);
+}

@@ -3,6 +3,7 @@
 //! `main` is the one place that reads the environment: `HOTSET_*` variables become flags' defaults here, and
 //! everything below takes typed settings.
 
+mod digest;
 mod figures;
 mod pack;
 mod place;
@@ -38,6 +39,7 @@ enum Command {
     State(state::State),
     Pack(pack::Pack),
     Record(record::Record),
+    Digest(digest::Digest),
     /// List the strategies: what is trained in an epoch
     Strategies(registry::Listing),
     /// List the policies: what stays in the cache
@@ -62,6 +64,7 @@ pub fn run(arguments: Vec<String>) -> u8 {
         Command::State(command) => command.run(),
         Command::Pack(command) => command.run(),
         Command::Record(command) => command.run(),
+        Command::Digest(command) => command.run(),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),
         Command::Simulate(command) => command.run(),

@@ -79,17 +79,17 @@ impl Common {
     }
 }
 
-fn pair(text: &str) -> std::result::Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> std::result::Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it like `aws_region=eu-central-1`")?;
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-fn to_json(value: &impl Serialize) -> Result<String> {
+pub(crate) fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::internal(format!("cannot write JSON: {error}")))
 }
 
 /// `1 package`, `2 packages`.
-fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

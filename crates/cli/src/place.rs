@@ -30,6 +30,11 @@ pub(crate) fn state() -> Option<PathBuf> {
     cache().map(|base| base.join("state"))
 }
 
+/// The directory of digests, beside the listings.
+pub(crate) fn digests() -> Option<PathBuf> {
+    cache().map(|base| base.join("digests"))
+}
+
 fn cache() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || set("HOME").map(|home| home.join(".cache"));

@@ -10,7 +10,7 @@ use clap::Args;
 use hotset_core::bytes::{Amount, human};
 use hotset_core::{Error, Result};
 use hotset_engine::machine_memory;
-use hotset_server::{Options, Server};
+use hotset_server::{Audience, Group, Options, Quota, Server, loopback};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -39,6 +39,7 @@ Examples:
   hotset serve                              # as much memory as jobs ask for, within the machine's
   hotset serve --memory 40% --concurrency 64
   hotset serve --metrics 9464 --log-format json
+  hotset serve --group ml --socket /run/hotset/server.sock --quota memory=64GiB
   hotset serve --config /etc/hotset.toml    # the same names: memory = \"40%\"")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.sock in $HOTSET_RUNTIME_DIR, $XDG_RUNTIME_DIR/hotset or /tmp/hotset-UID]
@@ -71,9 +72,16 @@ pub(crate) struct Serve {
     /// How log lines look [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
-    /// A loopback port on which Prometheus may scrape metrics; 0 chooses a free one
+    /// A port of loopback (9464), or an address of it (127.0.0.1:9464), on which Prometheus may scrape metrics; 0 chooses a
+    /// free one
     #[arg(long, value_name = "PORT")]
-    metrics: Option<u16>,
+    metrics: Option<String>,
+    /// Let members of this group use the server too: they may read through it whatever its user can read. Needs --socket
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// The most that one user may take: memory=8GiB,jobs=4,connections=256,requests=5000, or some of these
+    #[arg(long, value_name = "LIMITS")]
+    quota: Option<String>,
     /// A TOML file with any of these settings; flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -117,8 +125,15 @@ impl Serve {
             LogFormat::Text => filtered.with(lines).try_init(),
             LogFormat::Json => filtered.with(lines.json()).try_init(),
         };
+        let audience = self.audience(file.group)?;
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
+            None if audience != Audience::Own => {
+                return Err(Error::invalid(
+                    "other users cannot reach the usual socket: give `socket` a place that they can, such as \
+                     /run/hotset/server.sock",
+                ));
+            }
             None => {
                 place::prepare(&place::runtime())?;
                 place::runtime().join("server.sock")
@@ -134,12 +149,20 @@ impl Serve {
             retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             patience: Duration::from_secs(PATIENCE),
-            metrics: self.metrics.or(file.metrics),
+            audience,
+            quota: Quota::parse(&self.quota.clone().or(file.quota).unwrap_or_default(), machine_memory())?,
+            metrics: self.metrics.clone().or(file.metrics).as_deref().map(loopback).transpose()?,
             record: self.record.clone().or(file.record),
             state: self.state.clone().or(file.state).or_else(place::state),
             listings: self.listings.clone().or(file.listings).or_else(place::listings),
         };
         Server::bind(options)
+    }
+
+    /// Whom it works for.
+    fn audience(&self, group: Option<String>) -> Result<Audience> {
+        let group = self.group.clone().or(group);
+        group.map_or(Ok(Audience::Own), |group| Ok(Audience::Group(Group::find(&group)?)))
     }
 
     /// A private server speaks up only when a person should act.

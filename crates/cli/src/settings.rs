@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use hotset_core::{Error, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ValueEnum, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum LogFormat {
 
 /// What a settings file may say.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
     pub(crate) socket: Option<PathBuf>,
     pub(crate) memory: Option<String>,
@@ -31,9 +31,28 @@ pub(crate) struct Settings {
     pub(crate) listings: Option<PathBuf>,
     pub(crate) state: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
-    pub(crate) metrics: Option<u16>,
+    #[serde(deserialize_with = "port_or_address")]
+    pub(crate) metrics: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) quota: Option<String>,
     pub(crate) log: Option<String>,
     pub(crate) log_format: Option<LogFormat>,
+}
+
+/// A port is mostly written as a number.
+fn port_or_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Port(u16),
+        Address(String),
+    }
+    Ok(Some(match Written::deserialize(deserializer)? {
+        Written::Port(port) => port.to_string(),
+        Written::Address(address) => address,
+    }))
 }
 
 impl Settings {
@@ -59,6 +78,10 @@ mod tests {
         let settings = Settings::read(&path).unwrap();
         assert_eq!(settings.memory.as_deref(), Some("8GiB"));
         assert_eq!(settings.concurrency, Some(64));
+        for (written, metrics) in [("9464", "9464"), ("\"127.0.0.1:9464\"", "127.0.0.1:9464")] {
+            std::fs::write(&path, format!("metrics = {written}\n")).unwrap();
+            assert_eq!(Settings::read(&path).unwrap().metrics.as_deref(), Some(metrics));
+        }
         std::fs::write(&path, "memroy = \"8GiB\"\n").unwrap();
         let error = Settings::read(&path).unwrap_err();
         assert!(error.message.contains("memroy") && error.message.contains("memory"), "{error}");

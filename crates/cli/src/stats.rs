@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hotset_core::{Error, Result};
+use hotset_server::user_number;
 use hotset_wire::Client;
 use hotset_wire::proto::{GetStats, Stats as Answer};
 use serde::Serialize;
@@ -32,6 +33,9 @@ pub(crate) struct Stats {
     /// The server's socket [default: all of this user's]
     #[arg(long, env = "HOTSET_SERVER", value_name = "PATH")]
     server: Option<PathBuf>,
+    /// The user whose server that is, where it is not yours: a name or a number
+    #[arg(long, env = "HOTSET_SERVER_USER", value_name = "USER", value_parser = user_number)]
+    user: Option<u32>,
     /// This job alone: a name as it is shown here, or what a training has as `job=`
     #[arg(long, value_name = "NAME", default_value = "")]
     job: String,
@@ -134,7 +138,7 @@ impl Stats {
     fn ask_one(&self, socket: &std::path::Path) -> Result<Found> {
         let mut tick = || Ok(());
         // No process is to be watched for this client: 0 is none.
-        let client = Client::connect(socket, 0, PATIENCE, &mut tick)?;
+        let client = Client::connect_to(socket, self.user, 0, PATIENCE, &mut tick)?;
         let stats = client.stats(GetStats::default(), PATIENCE, &mut tick)?;
         Ok(Found { socket: socket.display().to_string(), stats })
     }
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
 
     fn asked(job: &str, watch: Option<f64>) -> Result<Vec<Found>> {
-        let stats = Stats { server: None, job: job.into(), json: false, watch, epochs: 5 };
+        let stats = Stats { server: None, user: None, job: job.into(), json: false, watch, epochs: 5 };
         let jobs = ["run/train", "run/val"].map(|job| JobStats { job: job.into(), ..JobStats::default() });
         let found = Found { socket: "x".into(), stats: Answer { server: None, jobs: jobs.to_vec() } };
         stats.of_job(vec![found])

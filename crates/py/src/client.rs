@@ -27,9 +27,17 @@ pub(crate) struct Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (path, *, main_pid, timeout))]
-    fn new(py: Python<'_>, path: PathBuf, main_pid: Whole<u32>, timeout: Seconds) -> PyResult<Self> {
-        let inner = waiting(py, |tick| hotset_wire::Client::connect(&path, main_pid.0, timeout.0, tick))?;
+    #[pyo3(signature = (path, *, main_pid, timeout, user=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        main_pid: Whole<u32>,
+        timeout: Seconds,
+        user: Option<Whole<u32>>,
+    ) -> PyResult<Self> {
+        let user = user.map(|user| user.0);
+        let inner =
+            waiting(py, |tick| hotset_wire::Client::connect_to(&path, user, main_pid.0, timeout.0, tick))?;
         Ok(Self { inner })
     }
 

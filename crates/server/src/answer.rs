@@ -1,5 +1,6 @@
 //! From the engine's words to the protocol's.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
@@ -10,6 +11,8 @@ use hotset_core::{Error, Id, Result};
 use hotset_engine::{EngineStats, JobStats, Span};
 use hotset_wire::proto;
 use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::access::Accounts;
 
 /// The share of an epoch below which waiting for storage is nothing to mend.
 const LITTLE: f64 = 0.05;
@@ -58,6 +61,11 @@ pub(crate) fn server_stats(stats: &EngineStats) -> proto::ServerStats {
         moved_bytes: stats.moved,
         ..proto::ServerStats::default()
     }
+}
+
+/// How often something was refused, by its reason.
+pub(crate) fn refused(accounts: &Accounts) -> BTreeMap<String, u64> {
+    accounts.refused().into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
 /// One job's figures.

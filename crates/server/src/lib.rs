@@ -5,6 +5,7 @@
 //! `service`, which knows no socket: it opens jobs (`opening`), knows which clients are in them (`runs`), writes down what a
 //! restart needs (`state`) and calls the engine for the rest.
 
+mod access;
 mod answer;
 mod catalogs;
 mod leftovers;
@@ -28,5 +29,7 @@ mod write_queue;
 /// This version of Hotset.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+pub use access::{Audience, Group, Quota, user_number};
 pub use options::Options;
+pub use scrape::loopback;
 pub use server::Server;

@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use crate::access::REASONS;
 use hotset_wire::proto::{EpochStats, JobStats, PackageStats, RankWait, Region, ServerStats, Stats};
 
 /// How a figure moves.
@@ -29,6 +30,8 @@ impl Kind {
 /// Where a figure is read.
 enum Source {
     Server(fn(&ServerStats) -> f64),
+    /// One figure of the server for each value of a label.
+    ServerBy(&'static str, fn(&ServerStats) -> Vec<(String, f64)>),
     Job(fn(&JobStats) -> f64),
     /// One figure for each value of a further label.
     Labelled(&'static str, fn(&JobStats) -> Vec<(String, f64)>),
@@ -90,6 +93,15 @@ static METRICS: &[Metric] = &[
     server("hotset_readers", Gauge, "clients that have read", |s| s.readers as f64),
     server("hotset_reads_in_flight", Gauge, "storage reads in flight", |s| s.reads_in_flight as f64),
     server("hotset_concurrency", Gauge, "the most storage reads in flight", |s| s.concurrency as f64),
+    Metric {
+        name: "hotset_refused_total",
+        kind: Counter,
+        meaning: "connections and requests refused: of another user, beyond a quota, no frames of ours, or wrong content",
+        source: Source::ServerBy("reason", |s| {
+            let count = |reason: &str| s.refused.get(reason).copied().unwrap_or_default();
+            REASONS.iter().map(|reason| ((*reason).to_owned(), count(reason) as f64)).collect()
+        }),
+    },
     job("hotset_dataset_samples", Gauge, "samples of the job's dataset", |j| j.samples as f64),
     job("hotset_dataset_bytes", Gauge, "bytes of the job's dataset", |j| j.bytes as f64),
     job("hotset_job_capacity_bytes", Gauge, "bytes that the job's cache may keep", |j| j.capacity as f64),
@@ -236,6 +248,12 @@ pub(crate) fn render(stats: &Stats) -> String {
             }
             continue;
         }
+        if let (Source::ServerBy(label, read), Some(server)) = (&metric.source, &stats.server) {
+            for (value, figure) in read(server) {
+                let _ = writeln!(text, "{}{{{label}=\"{}\"}} {figure}", metric.name, escape(&value));
+            }
+            continue;
+        }
         for job in &stats.jobs {
             let labels = format!(
                 "job=\"{}\",strategy=\"{}\",policy=\"{}\"",
@@ -244,7 +262,7 @@ pub(crate) fn render(stats: &Stats) -> String {
                 escape(&job.policy)
             );
             match &metric.source {
-                Source::Server(_) => {}
+                Source::Server(_) | Source::ServerBy(..) => {}
                 Source::Job(read) => {
                     let _ = writeln!(text, "{}{{{labels}}} {}", metric.name, read(job));
                 }

@@ -1,13 +1,20 @@
 //! What a server is made from.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::access::{Audience, Quota};
 
 /// Settings of a server. The environment is not looked at here.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where to listen.
     pub socket: PathBuf,
+    /// Whom it works for.
+    pub audience: Audience,
+    /// The most that one user may take.
+    pub quota: Quota,
     /// A private server of one job: it ignores Ctrl-C and ends after the training processes it watches.
     pub embedded: bool,
     /// Training processes to watch from the start.
@@ -22,8 +29,8 @@ pub struct Options {
     pub linger: Duration,
     /// How long a plan waits for ranks that have not come or not reported, from the first that came.
     pub patience: Duration,
-    /// The loopback port that metrics are scraped from; `None` for none.
-    pub metrics: Option<u16>,
+    /// The address of loopback that metrics are scraped from; `None` for none.
+    pub metrics: Option<SocketAddr>,
     /// Where listings are kept between runs; `None` keeps none.
     pub listings: Option<PathBuf>,
     /// Where the reports of jobs are recorded; `None` for nowhere.

@@ -1,4 +1,4 @@
-//! The loopback port that metrics are scraped from.
+//! The loopback address that metrics are scraped from.
 //!
 //! There is one page. One thread gives it to all its readers and waits for none of them: requests are read as they
 //! arrive, answers written as they are taken. A reader has [`PATIENCE`] for all of it, however busy it is, and at
@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,16 +26,34 @@ const LONGEST: usize = 8 << 10;
 /// How often the thread looks whether the server is still there.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Listens on a loopback port; 0 chooses a free one. Returns the port.
-pub(crate) fn start(port: u16, host: &Arc<Host>) -> Result<u16> {
-    let failed = |error: io::Error| {
+/// Reads a port of loopback, or an address with one. Others than loopback are refused: nothing here is encrypted, and
+/// nobody is asked for a token.
+pub fn loopback(text: &str) -> Result<SocketAddr> {
+    if let Ok(port) = text.parse() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let address: SocketAddr = text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
         Error::invalid(format!(
-            "cannot listen on loopback port {port}: {error}; choose another `metrics` port"
+            "`metrics` cannot be `{text}`: give a port, or an address like `127.0.0.1:9464`"
         ))
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(Error::invalid(format!(
+            "`metrics` is `{text}`, which other hosts can reach: that takes TLS and a token, and this listener has neither. \
+             Give `metrics` a port, which is loopback's, and let a proxy with TLS and a token of its own pass it on"
+        )));
+    }
+    Ok(address)
+}
+
+/// Listens on an address of loopback; port 0 chooses a free one. Returns the address.
+pub(crate) fn start(address: SocketAddr, host: &Arc<Host>) -> Result<SocketAddr> {
+    let failed = |error: io::Error| {
+        Error::invalid(format!("cannot listen on {address}: {error}; choose another `metrics` port"))
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+    let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?.port();
+    let bound = listener.local_addr().map_err(failed)?;
     // A weak handle: a thread that waits for a reader must not keep the server from ending.
     let host = Arc::downgrade(host);
     let run = move || {
@@ -160,7 +178,6 @@ fn answer(asked: &[u8], page: &impl Fn() -> String) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -234,6 +251,26 @@ mod tests {
         ] {
             let said = String::from_utf8(answer(asked.as_bytes(), &page)).unwrap();
             assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{asked}: {said}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_is_listened_on() {
+        for (text, address) in [
+            ("9464", "127.0.0.1:9464"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.1.2.3:80", "127.1.2.3:80"),
+            ("localhost:9464", "127.0.0.1:9464"),
+            ("[::1]:9464", "[::1]:9464"),
+        ] {
+            assert_eq!(loopback(text).unwrap(), address.parse().unwrap(), "{text}");
+        }
+        for text in ["0.0.0.0:9464", "[::]:9464", "10.1.2.3:80", "[::ffff:127.0.0.1]:80"] {
+            let refused = loopback(text).unwrap_err().message;
+            assert!(refused.contains("`metrics`") && refused.contains("TLS"), "{refused}");
+        }
+        for text in ["", "70000", "host:80", "127.0.0.1"] {
+            assert!(loopback(text).unwrap_err().message.contains("`metrics` cannot be"), "{text}");
         }
     }
 }

@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
+use hotset_wire::proto::{Failure, Response};
 use hotset_wire::socket::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::access::{Accounts, Audience, Quota, Visit};
 use crate::options::Options;
 use crate::scrape;
 use crate::service::Service;
@@ -22,10 +25,13 @@ use crate::watch::Watch;
 const TICK: Duration = Duration::from_millis(250);
 /// How long sessions have to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// The most connections that a user has by default where others have some too.
+const CONNECTIONS: u64 = 1024;
 
 /// What every session of a server shares.
 pub(crate) struct Host {
     pub(crate) service: Service,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) watch: Watch,
     /// Whether it works for the processes it watches alone.
     pub(crate) private: bool,
@@ -53,9 +59,11 @@ pub struct Server {
 impl Server {
     /// Takes the socket.
     pub fn bind(options: Options) -> Result<Self> {
-        let socket = Socket::bind(&options.socket)?;
+        let socket = Socket::bind(&options.socket, &options.audience)?;
+        let accounts = Arc::new(Accounts::new(usual_quota(&options)));
         let host = Host {
-            service: Service::new(&options)?,
+            service: Service::new(&options, Arc::clone(&accounts))?,
+            accounts,
             watch: Watch::default(),
             private: options.embedded,
             stop: Arc::new(AtomicBool::new(false)),
@@ -65,9 +73,9 @@ impl Server {
             host.watch.add(process);
         }
         let host = Arc::new(host);
-        if let Some(port) = options.metrics {
-            let port = scrape::start(port, &host)?;
-            tracing::info!(address = %format_args!("http://127.0.0.1:{port}/metrics"), "metrics can be scraped");
+        if let Some(address) = options.metrics {
+            let address = scrape::start(address, &host)?;
+            tracing::info!(address = %format_args!("http://{address}/metrics"), "metrics can be scraped");
         }
         Ok(Self { options, socket, host })
     }
@@ -120,36 +128,44 @@ impl Server {
     }
 
     fn start_session(&self, stream: UnixStream) {
-        let connection = match Connection::new(stream) {
+        let mut connection = match Connection::new(stream) {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(%error, "cannot set up a connection");
                 return;
             }
         };
-        let own = rustix::process::geteuid().as_raw();
-        match connection.peer() {
-            Ok(peer) if peer.user == own => {}
-            Ok(peer) => {
-                tracing::warn!(user = peer.user, "a connection of another user was refused");
-                return;
-            }
+        let visit = match self.admit(&connection) {
+            Ok(visit) => visit,
             Err(error) => {
-                tracing::warn!(%error, "a connection was refused whose user cannot be told");
+                tracing::debug!(%error, "a connection was refused");
+                // It hears why if it can take that at once.
+                let _ = connection.try_send(&Response::from(Failure::from(error)));
                 return;
             }
-        }
+        };
         let host = Arc::clone(&self.host);
         host.sessions.fetch_add(1, Ordering::Relaxed);
         let thread = std::thread::Builder::new().name("hotset-session".into()).stack_size(1 << 20);
         let started = thread.spawn(move || {
-            session::serve(connection, &host);
+            session::serve(connection, visit, &host);
             host.sessions.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = started {
             self.host.sessions.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(%error, "cannot start a thread for a connection");
         }
+    }
+
+    /// Whether whoever has connected may use this server.
+    fn admit(&self, connection: &Connection) -> Result<Visit> {
+        let peer = connection.peer()?;
+        if let Err(error) = self.options.audience.admits(&peer) {
+            self.host.accounts.refuse("user");
+            tracing::warn!(user = peer.user, "a connection of another user was refused");
+            return Err(error);
+        }
+        self.host.accounts.connect(peer.user, Instant::now())
     }
 
     /// Lets sessions end before the process does.
@@ -161,4 +177,16 @@ impl Server {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The quota asked for. Where other users come too, none may have all the descriptors that this process can have.
+fn usual_quota(options: &Options) -> Quota {
+    if options.audience == Audience::Own {
+        return options.quota;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let most = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    let usual = CONNECTIONS.min(most.unwrap_or(u64::MAX) / 4);
+    Quota { connections: options.quota.connections.or(Some(usual)), ..options.quota }
 }

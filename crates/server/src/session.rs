@@ -17,6 +17,7 @@ use hotset_wire::PROTOCOL;
 use hotset_wire::proto::{self, Response, request, response};
 use hotset_wire::socket::{self, Connection, MOST_DESCRIPTORS};
 
+use crate::access::Visit;
 use crate::server::Host;
 use crate::service::{Caller, Client, Reply};
 use crate::watch::{Guest, counts_as_we_do};
@@ -28,9 +29,12 @@ const LOOK_UP: Duration = Duration::from_millis(200);
 /// How often a client hears of a long request.
 const PROGRESS: Duration = Duration::from_millis(250);
 
+/// How long a request that a quota refuses takes, so that asking again at once gains nothing.
+const REFUSAL: Duration = Duration::from_millis(10);
+
 /// Serves one connection until it ends.
-pub(crate) fn serve(connection: Connection, host: &Arc<Host>) {
-    let mut session = Session { connection, host, told: Instant::now() };
+pub(crate) fn serve(connection: Connection, visit: Visit, host: &Arc<Host>) {
+    let mut session = Session { connection, visit, host, told: Instant::now() };
     let mut client = None;
     if let Err(error) = session.converse(&mut client) {
         tracing::debug!(%error, "a connection ended early");
@@ -47,6 +51,7 @@ pub(crate) fn serve(connection: Connection, host: &Arc<Host>) {
 
 struct Session<'a> {
     connection: Connection,
+    visit: Visit,
     host: &'a Arc<Host>,
     /// When the client last heard of a long request.
     told: Instant,
@@ -74,9 +79,7 @@ impl<'a> Session<'a> {
     /// Answers requests until the client hangs up. An error means that nothing more can be said on the connection, which
     /// perhaps broke in the middle of an answer.
     fn converse(&mut self, client: &mut Option<Client>) -> Result<()> {
-        let mut tick = || self.host.check();
-        let first: Option<proto::Request> =
-            self.connection.receive(Some(Instant::now() + PATIENCE), &mut tick)?;
+        let first = self.receive(Some(Instant::now() + PATIENCE))?;
         let Some(request::Kind::Hello(hello)) = first.and_then(|request| request.kind) else {
             return self.refuse(Error::invalid("the first frame of a connection must be a hello"));
         };
@@ -94,19 +97,16 @@ impl<'a> Session<'a> {
             (self.host.private && hello.main_pid != 0).then(|| self.watched(hello.main_pid)).flatten();
         // A process of another namespace has no number here; its own will do.
         let process = self.connection.peer_process().unwrap_or(hello.main_pid);
-        let client = client.insert(self.host.service.connect(process));
+        let client = client.insert(self.host.service.connect(process, self.visit.user));
         self.send(response::Kind::Welcome(self.host.service.welcome()), &[])?;
         loop {
-            let mut tick = || self.host.check();
-            let Some(request) = self.connection.receive::<proto::Request>(None, &mut tick)? else {
-                return Ok(());
-            };
+            let Some(request) = self.receive(None)? else { return Ok(()) };
             // A busy connection never waits, and so never ticks.
             self.host.check()?;
             let unknown = || Error::invalid("a request of a kind this server does not know");
             let host = self.host;
-            let reply = request.kind.ok_or_else(unknown);
-            match reply.and_then(|request| host.service.handle(client, request, self)) {
+            let allowed = request.kind.ok_or_else(unknown).and_then(|request| self.within_quota(request));
+            match allowed.and_then(|request| host.service.handle(client, request, self)) {
                 Ok(Some(reply)) => self.reply(&reply)?,
                 Ok(None) => {}
                 // Whatever broke off because the server stops is no answer: the client asks the next server.
@@ -114,6 +114,27 @@ impl<'a> Session<'a> {
                 Err(error) => self.refuse(error)?,
             }
         }
+    }
+
+    /// The next request. What is no frame of ours ends the connection, and is counted.
+    fn receive(&mut self, deadline: Option<Instant>) -> Result<Option<proto::Request>> {
+        let received = self.connection.receive(deadline, &mut || self.host.check());
+        if let Err(socket::Error::Frame(_) | socket::Error::Descriptors(_)) = &received {
+            self.host.accounts.refuse("frames");
+        }
+        Ok(received?)
+    }
+
+    /// A request, if its user may make another one now. One that is never answered is only held up.
+    fn within_quota(&mut self, request: request::Kind) -> Result<request::Kind> {
+        while let Err(error) = self.host.accounts.request(self.visit.user, Instant::now()) {
+            std::thread::sleep(REFUSAL);
+            self.host.check()?;
+            if !matches!(request, request::Kind::Released(_)) {
+                return Err(error);
+            }
+        }
+        Ok(request)
     }
 
     /// Watches a client's training process, or the client itself where that process has another number here.

@@ -9,6 +9,7 @@
 mod binary;
 pub mod catalog;
 mod contained;
+pub mod digest;
 mod directory;
 mod fault;
 mod files;

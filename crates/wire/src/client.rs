@@ -49,11 +49,25 @@ pub struct Client {
 impl Client {
     /// Connects to the server at `path` for the training process `main_pid`.
     pub fn connect(path: &Path, main_pid: u32, timeout: Duration, tick: Tick<'_>) -> Result<Self> {
+        Self::connect_to(path, None, main_pid, timeout, tick)
+    }
+
+    /// The same, where the server may also be of the user `trusted`. What a server gives out is trained on, so whose it is
+    /// must be said.
+    pub fn connect_to(
+        path: &Path,
+        trusted: Option<u32>,
+        main_pid: u32,
+        timeout: Duration,
+        tick: Tick<'_>,
+    ) -> Result<Self> {
         let deadline = Instant::now().checked_add(timeout);
         let connection = Connection::new(open(path, deadline, tick)?)?;
-        if connection.peer()?.user != rustix::process::geteuid().as_raw() {
+        let owner = connection.peer()?.user;
+        if owner != rustix::process::geteuid().as_raw() && Some(owner) != trusted {
             return Err(Error::invalid(format!(
-                "the server at `{}` belongs to another user: name one of your own",
+                "the server at `{}` belongs to another user, `{owner}`: name one of your own, or set HOTSET_SERVER_USER \
+                 to `{owner}` if you trust that user with what you train on",
                 path.display()
             )));
         }
@@ -267,10 +281,14 @@ impl Client {
         let request = request.into();
         self.shared.call(deadline, tick, |line, tick| {
             let explain = |error| self.explain(error, what, wait);
-            line.connection.send(&request, &[], deadline, tick).map_err(|error| match error {
-                socket::Error::Frame(frame::Error::TooLong(_)) => Fault::harmless(error),
-                error => Fault::broken(explain(error)),
-            })?;
+            match line.connection.send(&request, &[], deadline, tick) {
+                Err(error @ socket::Error::Frame(frame::Error::TooLong(_))) => {
+                    return Err(Fault::harmless(error));
+                }
+                // A server that refuses a connection says why and hangs up, without listening.
+                Ok(()) | Err(socket::Error::HungUp) => {}
+                Err(error) => return Err(Fault::broken(explain(error))),
+            }
             let (answer, descriptors) = loop {
                 let response = line.connection.receive::<Response>(deadline, tick);
                 match response.and_then(|response| response.ok_or(socket::Error::HungUp)).map_err(explain) {

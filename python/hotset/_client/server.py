@@ -54,6 +54,8 @@ class Link:
     """Whether the server is this run's own, to be started again when it is gone."""
     main_pid: int
     """The training process that the server is told this connection works for."""
+    user: int | None = None
+    """The user whose server this may be, beside this process's own."""
 
     def call(self, work: Callable[[_core.Client, float], _Answer], deadline: Deadline) -> _Answer:
         """What `work` returns when given a connection and the seconds that remain.
@@ -102,7 +104,8 @@ class Link:
         return None if slot is None or slot.client is None or slot.client.closed else slot.client
 
     def _connect(self, deadline: Deadline) -> _core.Client:
-        return _core.Client(self.path, main_pid=self.main_pid, timeout=max(min(deadline.left(), _HELLO), 0.1))
+        timeout = max(min(deadline.left(), _HELLO), 0.1)
+        return _core.Client(self.path, main_pid=self.main_pid, timeout=timeout, user=self.user)
 
     def _owned(self, deadline: Deadline) -> _core.Client:
         ended = 0
@@ -142,7 +145,7 @@ class Link:
 def find(run: str, main_pid: int, settings: Settings, deadline: Deadline) -> Link:
     """The server that this run uses, connected to."""
     if settings.server is not None:
-        return _named(settings.server, main_pid, deadline)
+        return _named(settings.server, settings.server_user, main_pid, deadline)
     directory = runtime.prepared(settings.runtime)
     running = Link(runtime.socket_path(directory, "server.sock"), private=False, main_pid=main_pid)
     if runtime.listener(running.path) is not None:
@@ -164,7 +167,7 @@ def connect(*, job: str | None = None, wait: float = DEFAULT_WAIT) -> _core.Clie
     """
     settings, deadline = Settings.read(), Deadline(check_wait(wait))
     link = find(run_name(job, settings), os.getpid(), settings, deadline)
-    return _core.Client(link.path, main_pid=link.main_pid, timeout=deadline.left())
+    return _core.Client(link.path, main_pid=link.main_pid, timeout=deadline.left(), user=link.user)
 
 
 def stop_private() -> None:
@@ -187,8 +190,8 @@ def stop_private() -> None:
             del _slots[link]
 
 
-def _named(path: str, main_pid: int, deadline: Deadline) -> Link:
-    link = Link(os.path.abspath(path), private=False, main_pid=main_pid)
+def _named(path: str, user: int | None, main_pid: int, deadline: Deadline) -> Link:
+    link = Link(os.path.abspath(path), private=False, main_pid=main_pid, user=user)
     patience = deadline.within(_FIRST_PATIENCE)
     try:
         link.client(patience)

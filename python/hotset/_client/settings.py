@@ -4,6 +4,7 @@
 | --- | --- |
 | `HOTSET` | `off` reads past every server, in `uniform` order |
 | `HOTSET_SERVER` | the socket of the server to use; an error if it does not answer |
+| `HOTSET_SERVER_USER` | the user, by name or number, whose server that may be, where it is another's |
 | `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | for a private server; see `hotset serve --help` |
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +54,8 @@ class Settings:
     """The run of the process that started this one as a rank of its own."""
     attempt: int = 0
     """How often the launcher has started its processes over."""
+    server_user: int | None = None
+    """The other user whose server may be used, where one is named."""
     restarts: bool = False
     """Whether the launcher will start them over when one fails."""
 
@@ -66,6 +70,7 @@ class Settings:
             off=switch in _OFF,
             server=os.environ.get("HOTSET_SERVER") or None,
             runtime=_runtime(),
+            server_user=_user("HOTSET_SERVER_USER"),
             rank=rank,
             world=world,
             local_world=_number("LOCAL_WORLD_SIZE"),
@@ -111,6 +116,16 @@ def _runtime() -> Path:
     if session and os.path.isdir(session) and os.stat(session).st_uid == os.geteuid():
         return Path(session).absolute() / "hotset"
     return Path(f"/tmp/hotset-{os.geteuid()}")
+
+
+def _user(name: str) -> int | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    try:
+        return int(text) if text.isdigit() else pwd.getpwnam(text).pw_uid
+    except KeyError:
+        raise InvalidError(f"the environment's {name}=`{text}` is no user of this system") from None
 
 
 def _number(name: str) -> int | None:

@@ -12,6 +12,12 @@ use hotset_wire::proto::{
 };
 
 use super::*;
+use crate::access::{Audience, Quota};
+
+/// This process's user.
+fn own() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
 
 /// A caller that stays until it is told to go.
 #[derive(Default)]
@@ -48,12 +54,25 @@ impl Bench {
             fs::write(data.path().join(name), name).unwrap();
         }
         let [state, records] = [(), ()].map(|()| tempfile::tempdir().unwrap());
-        Self::over(data, state, records)
+        Self::over(data, state, records, Quota::default())
     }
 
-    fn over(data: tempfile::TempDir, state: tempfile::TempDir, records: tempfile::TempDir) -> Self {
+    /// The same, where users may take no more than that.
+    pub(super) fn within(quota: Quota) -> Self {
+        let Self { data, state, records, .. } = Self::new();
+        Self::over(data, state, records, quota)
+    }
+
+    fn over(
+        data: tempfile::TempDir,
+        state: tempfile::TempDir,
+        records: tempfile::TempDir,
+        quota: Quota,
+    ) -> Self {
         let options = Options {
             socket: PathBuf::new(),
+            audience: Audience::Own,
+            quota,
             embedded: false,
             watch: Vec::new(),
             memory: Some(1 << 30),
@@ -66,8 +85,8 @@ impl Bench {
             record: Some(records.path().to_owned()),
             state: Some(state.path().to_owned()),
         };
-        let service = Service::new(&options).unwrap();
-        let other = RefCell::new(service.connect(0));
+        let service = Service::new(&options, Arc::new(Accounts::new(quota))).unwrap();
+        let other = RefCell::new(service.connect(0, own()));
         let mut bench = Self { service, dataset: String::new(), data, state, records, other };
         bench.dataset = bench.open_dataset(&bench.other).dataset;
         bench
@@ -75,11 +94,16 @@ impl Bench {
 
     /// Another service with the same files, after this one was killed.
     pub(super) fn killed(self) -> Self {
-        Self::over(self.data, self.state, self.records)
+        Self::over(self.data, self.state, self.records, Quota::default())
+    }
+
+    /// A client of another user.
+    pub(super) fn stranger(&self) -> RefCell<Client> {
+        RefCell::new(self.service.connect(99, own() + 1))
     }
 
     pub(super) fn client(&self, process: u32) -> RefCell<Client> {
-        RefCell::new(self.service.connect(process))
+        RefCell::new(self.service.connect(process, own()))
     }
 
     pub(super) fn leave(&self, client: &RefCell<Client>) {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use hotset_core::{Error, Result};
-use hotset_engine::SessionId;
+use hotset_engine::{OFF, SessionId};
 use hotset_wire::proto::{self, response};
 
 use super::{Client, Reply, Service, memory};
@@ -28,6 +28,18 @@ impl Client {
     }
 }
 
+/// Refuses another user's wish to have packages written, which would be written as the server's own user.
+fn check_writes(user: u32, opening: &JobOpening) -> Result<()> {
+    let place = opening.request.packages.as_deref().filter(|place| *place != OFF);
+    match place {
+        Some(place) if user != rustix::process::geteuid().as_raw() => Err(Error::invalid(format!(
+            "this server is another user's and writes no packages for you: leave out `packages=` (`{place}`), or use a server \
+             of your own"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 impl Service {
     pub(super) fn open_job(&self, client: &mut Client, asked: proto::OpenJob) -> Result<proto::JobOpened> {
         let put = std::mem::take(&mut client.put);
@@ -38,7 +50,10 @@ impl Service {
             states: &self.states,
             leftovers: self.leftovers.as_ref(),
         };
-        let (grant, run) = opener.open(client.peer, &JobOpening::new(asked)?, checkpoint)?;
+        let opening = JobOpening::new(asked)?;
+        check_writes(client.user, &opening)?;
+        let (grant, run) =
+            self.accounted(client.user, &opening, || opener.open(client.peer, &opening, checkpoint))?;
         let (resumed, earlier) = run.as_ref().map_or((None, None), |run| (run.resumed, run.earlier));
         Ok(proto::JobOpened {
             strategy: grant.strategy,
@@ -51,6 +66,19 @@ impl Service {
             resumed,
             earlier,
         })
+    }
+
+    /// Opens a job on its user's account; whoever joins one that is open pays nothing.
+    fn accounted<T>(&self, user: u32, opening: &JobOpening, open: impl FnOnce() -> Result<T>) -> Result<T> {
+        let request = &opening.request;
+        if self.engine.has_job(&request.job) {
+            return open();
+        }
+        let bytes = request.cache.of(self.engine.catalog(&request.dataset)?.bytes());
+        self.accounts.opens(user, &request.job, bytes, |job| self.engine.has_job(job))?;
+        let opened = open();
+        self.accounts.opened(user, &request.job, opened.is_ok());
+        opened
     }
 
     /// Begins an epoch, and writes down that it has begun before its plan is told.

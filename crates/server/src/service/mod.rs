@@ -8,12 +8,14 @@ mod jobs;
 mod samples;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Config, Engine, NewSegment, available_memory, machine_memory};
 use hotset_wire::proto::{self, request, response};
 
+use crate::access::Accounts;
 use crate::answer;
 use crate::catalogs::Catalogs;
 use crate::leftovers::Leftovers;
@@ -30,6 +32,7 @@ pub(crate) struct Service {
     states: StateDirectory,
     leftovers: Option<Leftovers>,
     recorder: Recorder,
+    accounts: Arc<Accounts>,
     /// Random at each start.
     instance: String,
     started: Instant,
@@ -38,6 +41,7 @@ pub(crate) struct Service {
 /// A client of the service, from its first request to its last.
 pub(crate) struct Client {
     peer: Peer,
+    user: u32,
     /// The parts of a state that it has put.
     put: Vec<u8>,
 }
@@ -67,7 +71,7 @@ pub(crate) trait Caller {
 }
 
 impl Service {
-    pub(crate) fn new(options: &Options) -> Result<Self> {
+    pub(crate) fn new(options: &Options, accounts: Arc<Accounts>) -> Result<Self> {
         let config = Config {
             concurrency: options.concurrency.max(1),
             memory: options.memory,
@@ -85,6 +89,7 @@ impl Service {
             states: StateDirectory::new(options.state.clone()),
             leftovers: options.state.as_deref().map(Leftovers::new),
             recorder: Recorder::new(options.record.clone())?,
+            accounts,
             instance: unique(),
             started: Instant::now(),
         })
@@ -100,9 +105,9 @@ impl Service {
         }
     }
 
-    /// Takes in a client that runs in `process`.
-    pub(crate) fn connect(&self, process: u32) -> Client {
-        Client { peer: Peer { session: self.engine.attach(), process }, put: Vec::new() }
+    /// Takes in a client of `user` that runs in `process`.
+    pub(crate) fn connect(&self, process: u32, user: u32) -> Client {
+        Client { peer: Peer { session: self.engine.attach(), process }, user, put: Vec::new() }
     }
 
     /// Lets go of all that a client holds: it has gone.
@@ -173,6 +178,7 @@ impl Service {
             pid: std::process::id(),
             instance: self.instance.clone(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
+            refused: answer::refused(&self.accounts),
             ..answer::server_stats(&self.engine.stats())
         };
         let jobs = self.engine.job_stats((!job.is_empty()).then_some(job));

@@ -268,7 +268,7 @@ fn a_second_process_that_opens_a_job_waits_for_the_first_and_joins_its_run() {
     let runs: Vec<String> = std::thread::scope(|scope| {
         let open = |process| {
             let asked = asked();
-            move || service.open_job(&mut service.connect(process), asked).unwrap().run
+            move || service.open_job(&mut service.connect(process, 0), asked).unwrap().run
         };
         let threads: Vec<_> = (1..9).map(|process| scope.spawn(open(process))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -9,6 +9,7 @@ use hotset_wire::proto::{
 
 use super::bench::{Bench, Caller, bytes};
 use super::*;
+use crate::access::Quota;
 
 #[test]
 fn a_job_is_trained_without_a_socket() {
@@ -107,4 +108,44 @@ fn what_cannot_be_answered_is_an_error_and_the_client_asks_on() {
     let refused = bench.ask(&client, Report { job: "none".into(), ..Report::default() });
     assert_eq!(refused.err().unwrap().kind, hotset_core::Kind::Lost);
     bench.open(&client, bench.asked("exp")).unwrap();
+}
+
+#[test]
+fn jobs_and_caches_beyond_a_quota_are_refused_by_its_name_and_joining_costs_nothing() {
+    let bench = Bench::within(Quota { jobs: Some(1), ..Quota::default() });
+    let (client, stranger) = (bench.client(1), bench.stranger());
+    bench.open(&client, bench.asked("one")).unwrap();
+    bench.open(&client, bench.asked("one")).unwrap();
+    let refused = bench.open(&client, bench.asked("two")).unwrap_err();
+    assert!(refused.message.contains("`--quota jobs=`"), "{refused}");
+    bench.open_dataset(&stranger);
+    bench.open(&stranger, bench.asked("two")).unwrap();
+    assert_eq!(bench.service.stats("").server.unwrap().refused["jobs"], 1);
+
+    let bench = Bench::within(Quota { memory: Some(1), ..Quota::default() });
+    let asked = proto::OpenJob {
+        settings: bench
+            .asked("one")
+            .settings
+            .map(|settings| proto::JobSettings { cache: "1MiB".into(), ..settings }),
+        ..bench.asked("one")
+    };
+    let refused = bench.open(&bench.client(1), asked).unwrap_err();
+    assert!(refused.message.contains("`--quota memory=`"), "{refused}");
+}
+
+#[test]
+fn nothing_is_written_for_another_user() {
+    let bench = Bench::new();
+    let packed = |job: &str| {
+        let packages = bench.state.path().join("packages").to_str().unwrap().to_owned();
+        let settings = bench.asked(job).settings.map(|settings| proto::JobSettings { packages, ..settings });
+        proto::OpenJob { settings, ..bench.asked(job) }
+    };
+    bench.open(&bench.client(1), packed("own")).unwrap();
+    let stranger = bench.stranger();
+    bench.open_dataset(&stranger);
+    let refused = bench.open(&stranger, packed("theirs")).unwrap_err();
+    assert!(refused.message.contains("`packages=`"), "{refused}");
+    bench.open(&stranger, bench.asked("theirs")).unwrap();
 }
