@@ -85,6 +85,7 @@ fn job(job: &JobStats, epochs: usize, width: usize) -> String {
             shared(job),
         ),
     ];
+    lines.extend(eligibility(job));
     lines.extend(regions(job));
     lines.extend(job.packages.as_ref().map(packages));
     lines.extend(notes(job));
@@ -111,6 +112,16 @@ fn shared(job: &JobStats) -> String {
     }
     let hits = job.total.as_ref().map_or(0, |total| total.shared_hits);
     format!(", shared by {} jobs ({} on what others brought)", job.cache_members, counted(hits, "hit"))
+}
+
+/// Whether what a job reads is kept for it, and why, where jobs compete.
+fn eligibility(job: &JobStats) -> Option<String> {
+    let when = match job.benefit_epoch {
+        _ if job.probing => ", being measured now".to_owned(),
+        Some(epoch) => format!(", measured in epoch {epoch}"),
+        None => String::new(),
+    };
+    (!job.eligibility.is_empty()).then(|| format!("  {}{when}", job.eligibility))
 }
 
 /// The parts of a capacity that has several, and how it is split.
@@ -192,6 +203,9 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     if rows.iter().any(|(_, epoch)| epoch.recovery_requests > 0) {
         storage.push(column("recovery\nreads", |epoch| epoch.recovery_reads.to_string()));
         storage.push(column("recovery\nrequests", |epoch| epoch.recovery_requests.to_string()));
+    }
+    if rows.iter().any(|(_, epoch)| epoch.probe_reads > 0) {
+        storage.push(column("probe\nreads", |epoch| epoch.probe_reads.to_string()));
     }
     if rows.iter().any(|(_, epoch)| epoch.joined > 0) {
         storage.push(column("joined", |epoch| epoch.joined.to_string()));

@@ -153,3 +153,22 @@ fn what_a_server_refused_is_shown_where_it_did() {
     assert_eq!(server("x.sock", Some(&stats)).pop().unwrap(), "  refused: jobs 2, user 1");
     assert_eq!(server("x.sock", Some(&ServerStats::default())).len(), 2);
 }
+
+#[test]
+fn whether_a_job_is_eligible_is_said_with_the_reason_in_any_width() {
+    let epoch = EpochStats { served: 100, single: 100, probe_reads: 17, ..EpochStats::default() };
+    let measured = JobStats {
+        eligibility: "not eligible: read from storage its batches take 1.02 times as long".into(),
+        benefit_epoch: Some(3),
+        epochs: vec![epoch],
+        ..JobStats::default()
+    };
+    let text = shown(measured.clone(), 1, 200);
+    assert!(text.contains("1.02 times as long, measured in epoch 3\n"), "{text}");
+    assert!(text.contains("probe") && text.contains("17"), "{text}");
+    let narrow = shown(JobStats { probing: true, ..measured }, 1, 40);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    let words: Vec<&str> = narrow.split_whitespace().collect();
+    assert!(words.join(" ").contains("1.02 times as long, being measured now"), "{narrow}");
+    assert!(!shown(JobStats::default(), 1, 200).contains("eligible"), "a job that has no other beside it");
+}

@@ -5,7 +5,7 @@
 //! bytes are those that the plan asks for. It is the same in the simulator and in a server, with prefetch or
 //! without, for any number of workers, and after a kill. The *clock's* is everything else: waiting, and every read
 //! that the plan did not ask for, or asked for and another read spared. What storage saw is
-//! the plan's, and recovery, less what was joined.
+//! the plan's, recovery and [probes](crate::benefit), less what was joined.
 //!
 //! Counters change in [`crate::tally`] and nowhere else.
 
@@ -101,6 +101,12 @@ block! {
         joined_requests,
         /// Bytes that this spared.
         joined_bytes,
+        /// Samples that are kept and were read all the same, to measure what the job gains.
+        probe_reads,
+        /// Requests that this took.
+        probe_requests,
+        /// Bytes that this took.
+        probe_bytes,
         /// Slots that no reader asked for.
         abandoned,
         /// Batches answered from memory of their own, because the arena had no room.
@@ -148,17 +154,20 @@ impl Counters {
 
     /// Samples that came from storage.
     pub fn storage_reads(&self) -> u64 {
-        (self.plan.storage_reads + self.clock.recovery_reads).saturating_sub(self.clock.joined)
+        let asked = self.plan.storage_reads + self.clock.recovery_reads + self.clock.probe_reads;
+        asked.saturating_sub(self.clock.joined)
     }
 
     /// Requests that storage saw.
     pub fn storage_requests(&self) -> u64 {
-        (self.plan.storage_requests + self.clock.recovery_requests).saturating_sub(self.clock.joined_requests)
+        let asked = self.plan.storage_requests + self.clock.recovery_requests + self.clock.probe_requests;
+        asked.saturating_sub(self.clock.joined_requests)
     }
 
     /// Bytes that came from storage.
     pub fn storage_bytes(&self) -> u64 {
-        (self.plan.storage_bytes + self.clock.recovery_bytes).saturating_sub(self.clock.joined_bytes)
+        let asked = self.plan.storage_bytes + self.clock.recovery_bytes + self.clock.probe_bytes;
+        asked.saturating_sub(self.clock.joined_bytes)
     }
 
     /// The papers' hit ratio, which counts what came in packages: (hit + packed) / served.
@@ -208,7 +217,7 @@ mod tests {
     fn some() -> Counters {
         let plan =
             PlanCounters { hit: 1, single: 2, storage_reads: 2, storage_bytes: 7, ..Default::default() };
-        let clock = ClockCounters { recovery_reads: 3, joined: 1, ..Default::default() };
+        let clock = ClockCounters { recovery_reads: 2, probe_reads: 1, joined: 1, ..Default::default() };
         let mut counters = Counters { plan, clock, waits: Vec::new() };
         counters.waits_of(1).add(0.5);
         counters

@@ -250,6 +250,14 @@ impl Tally {
         }
     }
 
+    /// Storage delivered what is kept, to measure what the job gains.
+    pub fn probed(&mut self, epoch: Option<u64>, traffic: Traffic) {
+        let clock = &mut self.of(epoch).clock;
+        clock.probe_reads += traffic.reads;
+        clock.probe_requests += traffic.requests;
+        clock.probe_bytes += traffic.bytes;
+    }
+
     /// What the plan of `epoch` asked for was at hand.
     pub fn joined(&mut self, epoch: u64, traffic: Traffic) {
         let clock = &mut self.of(Some(epoch)).clock;

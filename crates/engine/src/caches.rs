@@ -1,13 +1,14 @@
 //! The caches of an engine: one for all jobs that train a dataset with the same policy and the same settings.
 //!
 //! A job joins its cache when it is opened and leaves when it ends; the last one takes the cache with it. Memory is
-//! divided between caches by what their jobs ask for, whichever came first: each has a *part*, and its capacity moves there,
-//! at once where that is more, a slice a hold of the lock where residents must leave first.
+//! divided between caches by what their jobs ask for and what they gain, whichever came first: each has a *part*, and its
+//! capacity moves there, at once where that is more, a slice a hold of the lock where residents must leave first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use hotset_core::cache::{Cache, divide};
+use hotset_core::cache::{Ask, Cache, divide, gain};
+use hotset_core::sampling::two_chunks;
 use hotset_core::settings::Values;
 use hotset_core::{Error, Id, Result};
 
@@ -32,13 +33,24 @@ pub(crate) struct CacheKey {
     pub(crate) owner: Option<String>,
 }
 
+/// What a job brings to the division of memory.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    /// The bytes it asks for.
+    bytes: u64,
+    /// What it gains, once that was measured.
+    benefit: Option<f64>,
+    /// The GPUs that it trains on: one a rank.
+    gpus: u32,
+}
+
 /// A cache and the jobs in it.
 struct Entry {
     key: CacheKey,
     dataset: Arc<Dataset>,
     cache: Cache,
-    /// What each job asks for, in bytes.
-    asks: BTreeMap<u64, u64>,
+    /// What each job asks for.
+    jobs: BTreeMap<u64, Wish>,
     /// The bytes that it is to have.
     part: u64,
 }
@@ -46,8 +58,17 @@ struct Entry {
 impl Entry {
     /// What it may have at most: what its jobs ask for together, and no more than its dataset.
     fn ask(&self) -> u64 {
-        let asked = self.asks.values().fold(0u64, |sum, &ask| sum.saturating_add(ask));
+        let asked = self.jobs.values().fold(0u64, |sum, job| sum.saturating_add(job.bytes));
         asked.min(self.dataset.catalog.bytes())
+    }
+
+    /// The same, with what that is worth, if `more` bytes are asked for besides.
+    fn claim(&self, more: u64) -> Claim {
+        let whole = self.dataset.catalog.bytes();
+        let jobs: Vec<(Option<f64>, u32)> = self.jobs.values().map(|job| (job.benefit, job.gpus)).collect();
+        let chunks = (self.key.policy == "quiver").then(|| (two_chunks(whole), jobs.len()));
+        let bytes = self.ask().saturating_add(more).min(whole);
+        Claim { bounded: self.key.bounded, ask: Ask { bytes, gain: gain(&jobs), chunks } }
     }
 
     fn capacity(&self) -> u64 {
@@ -55,17 +76,24 @@ impl Entry {
     }
 }
 
+/// What a cache asks for, and whether its policy keeps within that.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    bounded: bool,
+    ask: Ask,
+}
+
 /// The parts of `budget` for caches that ask for so much. One whose policy lets nothing go (`bounded` is false) has its whole
 /// dataset, or what is left for it and is not opened; the others divide the rest.
-fn parts(budget: u64, asks: &[(bool, u64)]) -> Vec<u64> {
+fn parts(budget: u64, claims: &[Claim]) -> Vec<u64> {
     let mut left = budget;
-    let mut parts = vec![0; asks.len()];
-    for (part, &(_, ask)) in parts.iter_mut().zip(asks).filter(|(_, (bounded, _))| !bounded) {
-        *part = ask.min(left);
+    let mut parts = vec![0; claims.len()];
+    for (part, claim) in parts.iter_mut().zip(claims).filter(|(_, claim)| !claim.bounded) {
+        *part = claim.ask.bytes.min(left);
         left -= *part;
     }
-    let rest: Vec<u64> = asks.iter().filter(|(bounded, _)| *bounded).map(|(_, ask)| *ask).collect();
-    let bounded = parts.iter_mut().zip(asks).filter(|(_, (bounded, _))| *bounded);
+    let rest: Vec<Ask> = claims.iter().filter(|claim| claim.bounded).map(|claim| claim.ask).collect();
+    let bounded = parts.iter_mut().zip(claims).filter(|(_, claim)| claim.bounded);
     bounded.zip(divide(left, &rest)).for_each(|((part, _), divided)| *part = divided);
     parts
 }
@@ -101,14 +129,14 @@ impl Caches {
 
     /// Opens a cache, which has nothing of the memory yet.
     pub(crate) fn open(&mut self, serial: u64, key: CacheKey, dataset: &Arc<Dataset>, cache: Cache) {
-        let entry = Entry { key, dataset: Arc::clone(dataset), cache, asks: BTreeMap::new(), part: 0 };
+        let entry = Entry { key, dataset: Arc::clone(dataset), cache, jobs: BTreeMap::new(), part: 0 };
         self.open.insert(serial, entry);
     }
 
     /// A job that asks for so many bytes joins a cache.
     pub(crate) fn join(&mut self, serial: u64, job: u64, ask: u64) -> Result<&mut Cache> {
         let entry = self.open.get_mut(&serial).ok_or_else(lost)?;
-        entry.asks.insert(job, ask);
+        entry.jobs.insert(job, Wish { bytes: ask, benefit: None, gpus: 1 });
         self.jobs.insert(job, serial);
         Ok(&mut entry.cache)
     }
@@ -117,8 +145,8 @@ impl Caches {
     pub(crate) fn leave(&mut self, job: u64, member: u32) -> Option<(Arc<Dataset>, Cache)> {
         let serial = self.jobs.remove(&job)?;
         let entry = self.open.get_mut(&serial)?;
-        entry.asks.remove(&job);
-        if !entry.asks.is_empty() {
+        entry.jobs.remove(&job);
+        if !entry.jobs.is_empty() {
             entry.cache.leave(member);
             return None;
         }
@@ -128,7 +156,22 @@ impl Caches {
     /// The jobs that share the cache of a job, itself included.
     pub(crate) fn sharers(&self, job: u64) -> impl Iterator<Item = u64> {
         let entry = self.jobs.get(&job).and_then(|serial| self.open.get(serial));
-        entry.into_iter().flat_map(|entry| entry.asks.keys().copied())
+        entry.into_iter().flat_map(|entry| entry.jobs.keys().copied())
+    }
+
+    fn wish(&mut self, job: u64) -> Option<&mut Wish> {
+        self.open.get_mut(self.jobs.get(&job)?)?.jobs.get_mut(&job)
+    }
+
+    /// What a job gains was measured.
+    pub(crate) fn weigh(&mut self, job: u64, benefit: f64) {
+        self.wish(job).into_iter().for_each(|wish| wish.benefit = Some(benefit));
+    }
+
+    /// A job trains on so many GPUs. True if that is another number, and what it gains was measured.
+    pub(crate) fn set_gpus(&mut self, job: u64, gpus: u32) -> bool {
+        let Some(wish) = self.wish(job) else { return false };
+        std::mem::replace(&mut wish.gpus, gpus) != gpus && wish.benefit.is_some()
     }
 
     /// Bytes that all caches may keep now.
@@ -149,28 +192,28 @@ impl Caches {
         ask: u64,
         whole: u64,
     ) -> u64 {
-        let with = |(serial, entry): (&u64, &Entry)| {
-            let more = if Some(*serial) == cache { ask } else { 0 };
-            (entry.key.bounded, entry.ask().saturating_add(more).min(entry.dataset.catalog.bytes()))
-        };
-        let mut asks: Vec<(bool, u64)> = self.open.iter().map(with).collect();
+        let with =
+            |(serial, entry): (&u64, &Entry)| entry.claim(if Some(*serial) == cache { ask } else { 0 });
+        let mut claims: Vec<Claim> = self.open.iter().map(with).collect();
         let place = match cache {
             Some(cache) => self.open.keys().position(|&serial| serial == cache).unwrap_or_default(),
             None => {
-                asks.push((key.bounded, ask.min(whole)));
-                asks.len() - 1
+                let ask = Ask { bytes: ask.min(whole), gain: None, chunks: None };
+                claims.push(Claim { bounded: key.bounded, ask });
+                claims.len() - 1
             }
         };
-        parts(budget, &asks)[place]
+        parts(budget, &claims)[place]
     }
 
-    /// Divides `budget` between all caches anew.
-    pub(crate) fn divide(&mut self, budget: u64) {
-        let asks: Vec<(bool, u64)> =
-            self.open.values().map(|entry| (entry.key.bounded, entry.ask())).collect();
-        for (entry, part) in self.open.values_mut().zip(parts(budget, &asks)) {
-            entry.part = part;
+    /// Divides `budget` between all caches anew. True if one has another part than before.
+    pub(crate) fn divide(&mut self, budget: u64) -> bool {
+        let claims: Vec<Claim> = self.open.values().map(|entry| entry.claim(0)).collect();
+        let mut changed = false;
+        for (entry, part) in self.open.values_mut().zip(parts(budget, &claims)) {
+            changed |= std::mem::replace(&mut entry.part, part) != part;
         }
+        changed
     }
 
     /// Moves capacities towards their parts, a slice of residents at a time: what came and went of which dataset, and

@@ -14,7 +14,7 @@ use hotset_store::{Catalog, Opened};
 use crate::config::Config;
 use crate::fetching::{self, Cause};
 use crate::planning::look_ahead;
-use crate::serving::{Batch, Gathered, Purpose};
+use crate::serving::{Asked, Batch, CaughtUp, Gathered, Purpose};
 use crate::sessions::{Grant, Item, Progress};
 use crate::state::State;
 use crate::sync::{self, AtomicBool, Condvar, Mutex, MutexGuard, thread};
@@ -129,40 +129,58 @@ impl Engine {
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
-        self.get_batch_for(session, job, rank, (indices, Purpose::Served), wait, alive)
+        let asked = Asked { indices, purpose: Purpose::Served, since: None };
+        self.get_batch_for(session, job, rank, asked, wait, alive)
     }
 
-    /// The same for another purpose than to be served as the indices say.
+    /// The same for another purpose than to be served as the indices say, or with the time since the last one.
     pub fn get_batch_for(
         &self,
         session: SessionId,
         job: &str,
         rank: u32,
-        (indices, purpose): (&[u64], Purpose),
+        asked: Asked<'_>,
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
         let began = Instant::now();
         let mut state = self.shared.lock();
-        let asked = state.jobs.named(job)?;
-        let job = asked.serial;
-        let batch = Batch::new(session.0, rank, indices, purpose, asked.dataset.samples())?;
-        loop {
+        let named = state.jobs.named(job)?;
+        let job = named.serial;
+        let batch = Batch::new(session.0, rank, asked, named.dataset.samples())?;
+        let at = loop {
             let State { jobs, rooms, .. } = &mut *state;
-            if !jobs.still(job)?.catch_up(rooms, &batch)? {
-                break;
+            if let CaughtUp::To(at) = jobs.still(job)?.catch_up(rooms, &batch)? {
+                break at;
             }
             drop(state);
             thread::yield_now();
             state = self.shared.lock();
-        }
+        };
         let mut wait = Wait { began, limit: wait, alive };
-        let (mut state, items, missing) = self.hold(state, job, &batch, &mut wait)?;
+        let state = self.measure(state, job, (&batch, at), &mut wait)?;
+        let (state, items, missing) = match self.collect(state, job, &batch, &mut wait) {
+            // What a probe reads once more may not come, and be there all the same.
+            Err(_) if self.give_up_probe(job) => self.collect(self.shared.lock(), job, &batch, &mut wait)?,
+            collected => collected?,
+        };
+        self.finish(state, job, &batch, &items, missing, began)
+    }
+
+    /// Holds a request's objects and waits until they have arrived; how many had not.
+    fn collect<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        job: u64,
+        batch: &Batch,
+        wait: &mut Wait<'_>,
+    ) -> Result<(MutexGuard<'a, State>, Vec<Item>, usize)> {
+        let (mut state, items, missing) = self.hold(state, job, batch, wait)?;
         if missing > 0 {
             fetching::wake(&self.shared, &mut state);
-            state = self.wait_for(state, job, &items, missing, &mut wait)?;
+            state = self.wait_for(state, job, &items, wait)?;
         }
-        self.finish(state, job, &batch, &items, missing, began)
+        Ok((state, items, missing))
     }
 
     /// Holds a request's objects; waits for memory only while this reader's own spilled batch is leased.
@@ -202,35 +220,54 @@ impl Engine {
             state.rooms.sessions_mut().set_waiting_for_memory(batch.client, false);
             // The epoch may have changed meanwhile.
             let State { jobs, rooms, .. } = &mut *state;
-            while jobs.still(job)?.catch_up(rooms, batch)? {}
+            while matches!(jobs.still(job)?.catch_up(rooms, batch)?, CaughtUp::More) {}
         }
     }
 
     /// Waits until every held object has arrived.
     fn wait_for<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         job: u64,
         items: &[Item],
-        missing: usize,
         wait: &mut Wait<'_>,
     ) -> Result<MutexGuard<'a, State>> {
+        let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
+        let (mut state, outcome) = self.await_objects(state, &objects, wait);
+        let error = match outcome {
+            Ok(true) => return Ok(state),
+            Ok(false) => state.overdue(job, items, wait.limit),
+            Err(error) => error,
+        };
+        state.give_back(job, items);
+        Err(error)
+    }
+
+    /// Waits until all of these objects have arrived; false if the time is over before.
+    pub(crate) fn await_objects<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        objects: &[u32],
+        wait: &mut Wait<'_>,
+    ) -> (MutexGuard<'a, State>, Result<bool>) {
         let waiter = state.next_serial();
+        let missing = objects.iter().filter(|&&object| !state.rooms.residency().get(object).is_ready());
+        let missing = missing.count();
         let signal = state.rooms.sessions_mut().wait(waiter, missing);
-        for item in items {
-            state.rooms.fetching_mut().await_object(item.object, waiter);
+        for &object in objects {
+            state.rooms.fetching_mut().await_object(object, waiter);
         }
         let outcome = loop {
             match state.rooms.sessions().progress(waiter) {
                 Err(error) | Ok(Progress::Failed(error)) => break Err(error),
-                Ok(Progress::Whole) => break Ok(()),
+                Ok(Progress::Whole) => break Ok(true),
                 Ok(Progress::Missing) if state.is_stopping() => {
                     break Err(Error::unavailable("the server is stopping"));
                 }
                 Ok(Progress::Missing) => {}
             }
             if wait.is_over() {
-                break Err(state.overdue(job, items, wait.limit));
+                break Ok(false);
             }
             if let Err(gone) = wait.check_client() {
                 break Err(gone);
@@ -244,11 +281,7 @@ impl Engine {
             }
         };
         state.rooms.sessions_mut().end_wait(waiter);
-        if let Err(error) = outcome {
-            state.give_back(job, items);
-            return Err(error);
-        }
-        Ok(state)
+        (state, outcome)
     }
 
     fn finish<'a>(
@@ -276,6 +309,7 @@ impl Engine {
         if let Some(epoch) = epoch {
             let waited = if late > 0 { waited } else { Duration::ZERO };
             job.pacing.served(epoch, batch.client, items.len(), waited, now);
+            state.consider_probe(serial);
         }
         read_ahead(&self.shared, state, serial)?;
         Ok(grant)
@@ -310,13 +344,18 @@ impl Engine {
 }
 
 /// How long a reader waits, and for what.
-struct Wait<'a> {
+pub(crate) struct Wait<'a> {
     began: Instant,
     limit: Duration,
     alive: &'a mut dyn FnMut() -> bool,
 }
 
 impl Wait<'_> {
+    /// The same for half of the time.
+    pub(crate) fn half(&mut self) -> Wait<'_> {
+        Wait { began: self.began, limit: self.limit / 2, alive: &mut *self.alive }
+    }
+
     fn is_over(&self) -> bool {
         self.began.elapsed() >= self.limit
     }

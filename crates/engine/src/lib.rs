@@ -4,6 +4,7 @@
 //! the engine reads ahead along the plan, lays samples into an arena of shared memory, and leases batches to
 //! readers, which map that memory and never get bytes over a socket.
 
+mod benefits;
 mod caches;
 mod config;
 mod dataset;
@@ -32,7 +33,7 @@ pub use jobs::{Cut, Span};
 pub use memory::{available_memory, machine_memory};
 pub use packing::{Packaging, Place};
 pub use reports::Trained;
-pub use serving::Purpose;
+pub use serving::{Asked, Purpose};
 pub use sessions::{Entry, Grant, NewSegment};
 pub use snapshot::{ScheduleSnapshot, Snapshot};
 pub use stats::{EngineStats, JobStats, PackageStats};

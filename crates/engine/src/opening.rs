@@ -127,7 +127,7 @@ impl Engine {
 }
 
 /// Fits caches and memory to the jobs that there are now, a slice a hold of the lock.
-fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State>) {
+pub(crate) fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State>) {
     while state.fit_memory() {
         drop(state);
         thread::yield_now();
@@ -213,6 +213,7 @@ impl State {
         }
         let serial = job.serial;
         self.jobs.insert(job);
+        self.jobs.set_changed();
         self.budget = terms.budget;
         self.rooms.caches_mut().divide(terms.budget);
         Ok((serial, unfinished))
@@ -243,6 +244,8 @@ impl State {
     /// where some must be.
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let mut job = self.jobs.remove(serial)?;
+        self.jobs.set_changed();
+        job.end_probe(&mut self.rooms);
         let epochs: Vec<u64> = job.run.schedules().keys().copied().collect();
         for epoch in epochs {
             if let Err(error) = job.drop_schedule(&mut self.rooms, epoch) {

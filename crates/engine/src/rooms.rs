@@ -96,6 +96,16 @@ impl Rooms {
         })
     }
 
+    /// Makes an object for a read of a sample whose bytes stay as they are. Whoever asks holds it.
+    pub(crate) fn expect_apart(&mut self, dataset: &Arc<Dataset>, id: Id, payer: Payer) -> Option<u32> {
+        let made = self.residency.create_apart(dataset, id).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot measure how long a read takes");
+            None
+        });
+        made.into_iter().for_each(|object| self.fetching.expect(object, dataset, payer));
+        made
+    }
+
     /// A segment for the rest of a client's batch, for which the arena has no room.
     pub(crate) fn spill(&mut self, client: u64, sizes: impl Iterator<Item = u64>) -> Result<u32> {
         let segment = self.residency.spill(sizes)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hotset_core::benefit::{Phase, Standing};
 use hotset_core::cache::Event;
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
@@ -80,6 +81,14 @@ pub struct JobStats {
     pub capacity: u64,
     /// Jobs that share its cache, itself included.
     pub cache_members: u64,
+    /// What it gains from a cache, once that was measured, and the epoch in which it was last.
+    pub benefit: Option<f64>,
+    /// See `benefit`.
+    pub benefit_epoch: Option<u64>,
+    /// Whether what it reads is admitted, and why.
+    pub standing: Standing,
+    /// Whether it is being measured.
+    pub probing: bool,
     /// Samples its policy keeps.
     pub resident_samples: u64,
     /// Bytes its policy keeps.
@@ -140,6 +149,14 @@ impl Engine {
         Ok(ids)
     }
 
+    /// What a probe measures with a slot of a job's plan. For tests of what is measured.
+    #[doc(hidden)]
+    pub fn probed(&self, job: &str, epoch: u64, slot: usize) -> Option<Phase> {
+        let mut state = self.shared.lock();
+        let probe = state.jobs.named(job).ok()?.probing.gauge.probe()?;
+        probe.phase(epoch, slot)
+    }
+
     /// What happened to the cache of a job since the last call, in order, where [`Config::log`](crate::Config::log) says
     /// that a log is kept.
     pub fn take_log(&self, job: &str) -> Result<Vec<Event>> {
@@ -167,6 +184,10 @@ impl Engine {
                 bytes: dataset.catalog.bytes(),
                 capacity: cache.policy().capacity(),
                 cache_members: cache.members() as u64,
+                benefit: job.probing.gauge.benefit(),
+                benefit_epoch: job.probing.gauge.measured(),
+                standing: cache.standing(job.run.member()),
+                probing: job.probing.plan().is_some(),
                 resident_samples: cache.residents(),
                 resident_bytes: cache.policy().used(),
                 regions: cache.policy().regions(),

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::common::{Reader, dataset, engine, epoch_indices, request};
 use hotset_core::{Index, Result};
-use hotset_engine::{Engine, Grant, Purpose};
+use hotset_engine::{Asked, Engine, Grant, Purpose};
 
 /// Asks as rank `rank` and lets go of the samples again.
 fn ask(reader: &Reader<'_>, rank: u32, indices: &[u64], purpose: Purpose) -> Result<Grant> {
     let (session, wait) = (reader.session, Duration::from_secs(30));
-    let grant =
-        reader.engine.get_batch_for(session, reader.job, rank, (indices, purpose), wait, &mut || true)?;
+    let asked = Asked { indices, purpose, since: None };
+    let grant = reader.engine.get_batch_for(session, reader.job, rank, asked, wait, &mut || true)?;
     reader.engine.release(session, &[grant.lease]);
     Ok(grant)
 }

@@ -3,6 +3,7 @@
 //! `cargo test --release --workspace --test engine -- differential` runs one file.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+mod benefit;
 mod beside;
 mod common;
 mod compaction;

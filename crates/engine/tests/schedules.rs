@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::{config, content, request, sharded};
 use hotset_core::{Id, Index};
-use hotset_engine::{Config, Engine, JobRequest, Purpose, SessionId, Trained};
+use hotset_engine::{Asked, Config, Engine, JobRequest, Purpose, SessionId, Trained};
 use hotset_store::catalog::Builder;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -120,7 +120,7 @@ impl Client {
     /// Gets a batch and looks at its bytes while others run; its lease, if it could be had.
     fn take(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> Option<u64> {
         let wait = Duration::from_secs(600);
-        let asked = (indices, purpose);
+        let asked = Asked { indices, purpose, since: None };
         let grant = match self.engine.get_batch_for(self.session, self.job, rank, asked, wait, &mut || true) {
             Ok(grant) => grant,
             Err(_) => return None,

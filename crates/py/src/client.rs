@@ -187,7 +187,9 @@ impl Client {
         let wait_ms = u64::try_from(wait.0.as_millis()).unwrap_or(u64::MAX);
         let reevaluation = reevaluation.map(|epoch| epoch.0);
         let (rank, indices) = (rank.0, indices.0);
-        let request = proto::GetBatch { job, rank, indices, wait_ms, reevaluation, matched };
+        // How long ago the last one was, the connection says.
+        let since_us = None;
+        let request = proto::GetBatch { job, rank, indices, wait_ms, reevaluation, matched, since_us };
         Ok(Batch::new(waiting(py, |tick| self.inner.get_batch(request, tick))?))
     }
 

@@ -77,6 +77,7 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
     });
     // What is read ahead for an epoch is counted before anyone begins it.
     let (epochs, ahead): (Vec<_>, Vec<_>) = epochs.partition(|epoch| epoch.planned > 0);
+    let eligibility = eligibility(&stats);
     let mut remarks = stats.remarks;
     remarks.extend(epochs.iter().rev().find(|epoch| is_whole(epoch)).and_then(not_the_bottleneck));
     proto::JobStats {
@@ -89,6 +90,11 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
         bytes: stats.bytes,
         capacity: stats.capacity,
         cache_members: stats.cache_members,
+        benefit: stats.benefit,
+        benefit_epoch: stats.benefit_epoch,
+        eligible: stats.standing.is_eligible(),
+        eligibility,
+        probing: stats.probing,
         resident_samples: stats.resident_samples,
         resident_bytes: stats.resident_bytes,
         epochs,
@@ -118,6 +124,12 @@ pub(crate) fn job_stats(stats: JobStats) -> proto::JobStats {
             packing: packages.packing,
         }),
     }
+}
+
+/// Whether what a job reads is kept for it, and why; nothing of one that has no other beside it.
+fn eligibility(stats: &JobStats) -> String {
+    let alone = stats.benefit.is_none() && stats.cache_members < 2;
+    if alone { String::new() } else { stats.standing.words(stats.benefit) }
 }
 
 /// Whether all that was planned was served, and it is known how long it took.
@@ -160,6 +172,9 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
         recovery_reads: counters.clock.recovery_reads,
         recovery_requests: counters.clock.recovery_requests,
         recovery_bytes: counters.clock.recovery_bytes,
+        probe_reads: counters.clock.probe_reads,
+        probe_requests: counters.clock.probe_requests,
+        probe_bytes: counters.clock.probe_bytes,
         joined: counters.clock.joined,
         joined_requests: counters.clock.joined_requests,
         joined_bytes: counters.clock.joined_bytes,

@@ -106,6 +106,12 @@ static METRICS: &[Metric] = &[
     job("hotset_dataset_bytes", Gauge, "bytes of the job's dataset", |j| j.bytes as f64),
     job("hotset_job_capacity_bytes", Gauge, "bytes that the job's cache may keep", |j| j.capacity as f64),
     job("hotset_cache_jobs", Gauge, "jobs that share its cache, itself included", |j| j.cache_members as f64),
+    job("hotset_benefit", Gauge, "time of a batch from storage over one in memory; 0: not measured", |j| {
+        j.benefit.unwrap_or(0.0)
+    }),
+    job("hotset_eligible", Gauge, "1 if what the job reads is kept for it, 0 if it gains too little", |j| {
+        f64::from(u8::from(j.eligible))
+    }),
     job("hotset_resident_samples", Gauge, "samples its policy keeps", |j| j.resident_samples as f64),
     job("hotset_resident_bytes", Gauge, "bytes its policy keeps", |j| j.resident_bytes as f64),
     labelled(
@@ -200,6 +206,12 @@ static METRICS: &[Metric] = &[
     job("hotset_recovery_bytes_total", Counter, "bytes fetched that no plan asked for", |j| {
         total(j, |e| e.recovery_bytes)
     }),
+    job(
+        "hotset_probe_reads_total",
+        Counter,
+        "samples that are kept and were read to measure the benefit",
+        |j| total(j, |e| e.probe_reads),
+    ),
     job("hotset_joined_total", Counter, "samples that a plan asked for and another job had", |j| {
         total(j, |e| e.joined)
     }),

@@ -10,7 +10,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
@@ -44,6 +44,21 @@ pub type Progress<'a> = &'a mut dyn FnMut(&proto::Progress) -> Result<()>;
 pub struct Client {
     shared: Arc<Shared>,
     welcome: proto::Welcome,
+    last: LastBatch,
+}
+
+/// The job of the batch that was got last, and when it was asked for.
+#[derive(Debug, Default)]
+struct LastBatch(Mutex<Option<(String, Instant)>>);
+
+impl LastBatch {
+    fn take(&self) -> Option<(String, Instant)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn set(&self, last: (String, Instant)) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
 }
 
 impl Client {
@@ -72,7 +87,11 @@ impl Client {
             )));
         }
         let hello = proto::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), main_pid };
-        let mut client = Self { shared: Shared::new(path, connection), welcome: proto::Welcome::default() };
+        let mut client = Self {
+            shared: Shared::new(path, connection),
+            welcome: proto::Welcome::default(),
+            last: LastBatch::default(),
+        };
         client.welcome = client.ask("hello", hello, timeout, tick, |answer| match answer {
             Answer::Welcome(welcome) => Some(welcome),
             _ => None,
@@ -158,10 +177,26 @@ impl Client {
         )
     }
 
-    /// Gets samples, waiting as long as the request says.
-    pub fn get_batch(&self, request: proto::GetBatch, tick: Tick<'_>) -> Result<Batch> {
-        let asked = request.indices.len();
+    /// Gets samples, waiting as long as the request says. It says how long ago the last one was.
+    pub fn get_batch(&self, mut request: proto::GetBatch, tick: Tick<'_>) -> Result<Batch> {
+        let (asked, job) = (request.indices.len(), request.job.clone());
         let wait = Duration::from_millis(request.wait_ms).saturating_add(GRACE);
+        let (last, now) = (self.last.take(), Instant::now());
+        let since = last.filter(|(of, _)| *of == job).map(|(_, last)| now.saturating_duration_since(last));
+        request.since_us = since.and_then(|since| u64::try_from(since.as_micros()).ok());
+        let batch = self.answered(request, asked, wait, tick)?;
+        // What follows an error says nothing of how long a batch takes.
+        self.last.set((job, now));
+        Ok(batch)
+    }
+
+    fn answered(
+        &self,
+        request: proto::GetBatch,
+        asked: usize,
+        wait: Duration,
+        tick: Tick<'_>,
+    ) -> Result<Batch> {
         self.call("get_batch", request, wait, tick, &mut |_| Ok(()), |answer, _, segments| match answer {
             Answer::Batch(mut answer) => {
                 let dropped = std::mem::take(&mut answer.dropped);

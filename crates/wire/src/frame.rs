@@ -130,7 +130,7 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         (".{0,20}", any::<u32>(), proptest::collection::vec(any::<u64>(), 0..300), any::<u64>()).prop_map(
             |(job, rank, indices, wait_ms)| {
-                GetBatch { job, rank, indices, wait_ms, reevaluation: None, matched: false }.into()
+                GetBatch { job, rank, indices, wait_ms, ..GetBatch::default() }.into()
             },
         )
     }

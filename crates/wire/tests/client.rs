@@ -355,6 +355,35 @@ fn the_answer_to_another_question_closes_the_connection() {
 }
 
 #[test]
+fn a_batch_says_how_long_ago_the_last_one_of_its_job_was() {
+    let (tell, told) = mpsc::channel();
+    let stage = Stage::new(move |mut actor| {
+        while let Some(next) = actor.next() {
+            // Batches that were dropped are told of too.
+            let Asked::GetBatch(asked) = next else { continue };
+            tell.send(asked.since_us).unwrap();
+            match asked.wait_ms {
+                0 => actor.say(Failure::from(Error::invalid("no"))),
+                _ => actor.say(batch(0, &[])),
+            }
+        }
+    });
+    let client = stage.client();
+    let ask = |request| {
+        let answered = client.get_batch(request, &mut idle()).is_ok();
+        (answered, told.recv().unwrap())
+    };
+    assert_eq!(ask(get(0)), (true, None), "the first has none before it");
+    thread::sleep(Duration::from_millis(5));
+    let (answered, since) = ask(get(0));
+    assert!(answered && since.unwrap() >= 5_000, "{since:?}");
+    assert_eq!(ask(proto::GetBatch { job: "other".into(), ..get(0) }), (true, None));
+    assert_eq!(ask(get(0)), (true, None));
+    assert!(ask(proto::GetBatch { wait_ms: 0, ..get(0) }).1.is_some());
+    assert_eq!(ask(get(0)), (true, None), "what follows an error says nothing");
+}
+
+#[test]
 fn an_epoch_is_read_from_sealed_memory() {
     let stage = Stage::new(|mut actor| {
         actor.next();

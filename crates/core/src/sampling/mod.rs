@@ -33,6 +33,7 @@ mod conformance;
 pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
 pub use plan::{Drawn, Event, Plan};
+pub use quiver::two_chunks;
 
 use std::sync::Arc;
 

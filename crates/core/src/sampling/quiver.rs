@@ -22,6 +22,12 @@ use crate::{Id, Rng};
 const PARTITIONS: usize = 10;
 /// The most bytes of a chunk.
 const MOST: u64 = 15_000_000_000;
+
+/// The bytes of two chunks of a dataset, as the paper has them: the one that jobs walk through and the next.
+pub fn two_chunks(dataset: u64) -> u64 {
+    2 * (dataset / PARTITIONS as u64).min(MOST)
+}
+
 /// The least samples of a chunk, where there are that many: what is shuffled together.
 const LEAST: usize = 40;
 /// Chunks that fit the cache at least: those under way take a small part of it.

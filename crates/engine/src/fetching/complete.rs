@@ -70,6 +70,9 @@ impl State {
                 let id = fetch.parts[0].id;
                 let failed = Error::from(error).of_sample(id.into(), fetch.dataset.catalog.key(id));
                 self.rooms.arrive(objects[0], Some(&failed));
+                if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
+                    job.lose_copy(&mut self.rooms, objects[0]);
+                }
             }
             Err(_) => {
                 // One of them is to blame: each is read alone, and its readers are told of its own failure.
@@ -189,6 +192,7 @@ impl Job {
             }
             Cause::Extra => tally.recovered(payer.epoch, requests_only(traffic.requests)),
             Cause::Recovery => tally.recovered(payer.epoch, traffic),
+            Cause::Probe => tally.probed(payer.epoch, traffic),
             Cause::Unplanned => tally.read_unplanned(traffic),
         }
     }

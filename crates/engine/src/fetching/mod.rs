@@ -40,6 +40,8 @@ pub(crate) enum Cause {
     Extra,
     /// The plan counts on bytes that are not there.
     Recovery,
+    /// Its bytes are there, and it is measured how long a read takes.
+    Probe,
     /// No plan serves it.
     Unplanned,
 }

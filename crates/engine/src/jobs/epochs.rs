@@ -11,6 +11,7 @@ use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
 
 use super::job::Job;
+use crate::benefits::divide_anew;
 use crate::engine::{Engine, LOOK_UP, read_ahead};
 use crate::planning::make;
 use crate::rooms::Rooms;
@@ -65,6 +66,9 @@ impl Engine {
         }
         let State { jobs, rooms, .. } = &mut *state;
         let plan = jobs.still(serial)?.enter(rooms, epoch, (rank, world), start, join)?;
+        if rooms.caches_mut().set_gpus(serial, world) {
+            divide_anew(&self.shared, &mut state);
+        }
         read_ahead(&self.shared, state, serial)?;
         Ok(plan)
     }

@@ -12,6 +12,7 @@ use hotset_core::{Error, Id, Result};
 use super::clients::Clients;
 use super::pacing::Pacing;
 use super::packages::JobPackages;
+use super::probing::Probing;
 use super::ranks::Ranks;
 use super::remarks::Notices;
 use super::window::Window;
@@ -34,6 +35,7 @@ pub(crate) struct Job {
     pub(crate) ranks: Ranks,
     pub(crate) window: Window,
     pub(crate) pacing: Pacing,
+    pub(crate) probing: Probing,
     pub(crate) notices: Notices,
     pub(crate) clients: Clients,
 }
@@ -52,6 +54,7 @@ impl Job {
             ranks: Ranks::default(),
             window: Window::default(),
             pacing: Pacing::default(),
+            probing: Probing::default(),
             notices: Notices::default(),
             clients: Clients::default(),
         }

@@ -6,6 +6,7 @@ mod job;
 mod order;
 mod pacing;
 mod packages;
+mod probing;
 mod ranks;
 mod remarks;
 mod unplanned;
@@ -94,6 +95,11 @@ impl Jobs {
     /// The datasets that they train.
     pub(crate) fn datasets(&self) -> HashSet<u32> {
         self.open.values().map(|job| job.dataset.key).collect()
+    }
+
+    /// A job has come or gone.
+    pub(crate) fn set_changed(&mut self) {
+        self.open.values_mut().for_each(|job| job.probing.gauge.changed());
     }
 
     /// A client has gone: jobs that it was the last of begin to linger.

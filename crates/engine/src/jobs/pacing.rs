@@ -60,6 +60,11 @@ impl Pacing {
         self.pace(epoch).read(samples, took);
     }
 
+    /// How many readers the last epochs had.
+    pub(crate) fn readers(&self) -> usize {
+        self.paces.values().map(|pace| pace.readers.len()).max().unwrap_or_default()
+    }
+
     /// The rates of an epoch, if enough was seen to tell them.
     pub(crate) fn rates(&self, epoch: u64, concurrency: usize) -> Option<Rates> {
         self.paces.get(&epoch)?.rates(concurrency)

@@ -87,9 +87,27 @@ impl Residency {
     /// Makes an object for a read of a sample, in the segment `spill` or in the arena proper; bytes of before are let go
     /// of. `None` when there is no room.
     pub(crate) fn create(&mut self, dataset: &Dataset, id: Id, spill: Option<u32>) -> Result<Option<u32>> {
-        let length = dataset.size(id);
         // First, because it may free an object, and with it the next key.
         self.detach(dataset.key, id);
+        let Some(key) = self.make(dataset, id, spill)? else { return Ok(None) };
+        let object = &mut self.objects[key as usize];
+        object.current = true;
+        let room = object.room();
+        let table = self.table(dataset);
+        table.set_object(id, Some(key));
+        if table.claims(id).keepers() > 0 {
+            self.kept += room;
+        }
+        Ok(Some(key))
+    }
+
+    /// Makes an object for a read of a sample that no table names, so that only who holds it sees it.
+    pub(crate) fn create_apart(&mut self, dataset: &Dataset, id: Id) -> Result<Option<u32>> {
+        self.make(dataset, id, None)
+    }
+
+    fn make(&mut self, dataset: &Dataset, id: Id, spill: Option<u32>) -> Result<Option<u32>> {
+        let length = dataset.size(id);
         let key = self.objects.vacant_key() as u32;
         let block = match spill {
             Some(segment) => self.arena.allocate_in(segment, length, key),
@@ -102,19 +120,13 @@ impl Residency {
             length,
             block,
             fill: Fill::Queued,
-            current: true,
+            current: false,
             holds: 0,
             leases: 0,
         };
-        let room = object.room();
         let inserted = self.objects.insert(object);
         debug_assert_eq!(inserted as u32, key);
-        let table = self.table(dataset);
-        table.set_object(id, Some(key));
-        table.objects += 1;
-        if table.claims(id).keepers() > 0 {
-            self.kept += room;
-        }
+        self.table(dataset).objects += 1;
         Ok(Some(key))
     }
 

@@ -7,6 +7,8 @@
 //! reading, are shared: the read is joined. What the plan counts on and is not there is read all the same, as recovery.
 //! Either way the plan's counts are those of its decisions.
 
+use std::ops::Range;
+
 use hotset_core::run::{Change, Outcome};
 use hotset_core::schedule::Stage;
 use hotset_core::tally::Traffic;
@@ -17,7 +19,7 @@ use crate::jobs::{Job, PackageSource};
 use crate::rooms::Rooms;
 
 /// Slots decided in one hold of the lock.
-const DECISIONS: usize = 4096;
+pub(super) const DECISIONS: usize = 4096;
 
 /// How far a job may read ahead.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +125,9 @@ impl Job {
                     if let Some(object) = rooms.expect_ahead(&self.dataset, id, payer) {
                         rooms.fetching_mut().enqueue(vec![object], false);
                     }
+                }
+                if outcome == Outcome::Hit && fetch {
+                    self.copy_ahead(rooms, (epoch, slot, id));
                 }
                 None
             }
@@ -272,28 +277,40 @@ impl Job {
             if !self.request.prefetch {
                 return Ok(false);
             }
-            let Some((epoch, block)) = self.run.next_block() else { return Ok(false) };
-            let first = block.start;
-            let plan = self.schedule(epoch)?.plan().clone();
-            let ids = &plan.ids()[block];
-            // An earlier slot of the same sample is still to be served, and may need other bytes than this one.
-            let cache = rooms.cache(self.serial)?;
-            if ids.iter().any(|&id| !cache.keeps(id) && self.waits_for(id, (epoch, first))) {
-                return Ok(false);
-            }
-            let bytes: u64 = ids.iter().map(|&id| self.dataset.size(id)).sum();
-            let window = self.window.bytes();
-            let full = window + bytes > budget.window && window > 0;
-            if full || rooms.residency().transient() + bytes > budget.transient {
-                return Ok(false);
-            }
-            let (decided, room) = self.decide(rooms, true)?;
-            if decided == 0 || !room {
+            let Some(next) = self.run.next_block() else { return Ok(false) };
+            let (decided, room) = self.read_block(rooms, next, budget)?;
+            if !room {
                 return Ok(false);
             }
             left = left.saturating_sub(decided);
         }
         Ok(true)
+    }
+
+    /// Decides the block of slots that comes next, and reads it, if the budget reaches that far: how many slots, and whether
+    /// there was room.
+    pub(super) fn read_block(
+        &mut self,
+        rooms: &mut Rooms,
+        (epoch, block): (u64, Range<usize>),
+        budget: Budget,
+    ) -> Result<(usize, bool)> {
+        let first = block.start;
+        let plan = self.schedule(epoch)?.plan().clone();
+        let ids = &plan.ids()[block];
+        // An earlier slot of the same sample is still to be served, and may need other bytes than this one.
+        let cache = rooms.cache(self.serial)?;
+        if ids.iter().any(|&id| !cache.keeps(id) && self.waits_for(id, (epoch, first))) {
+            return Ok((0, false));
+        }
+        let bytes: u64 = ids.iter().map(|&id| self.dataset.size(id)).sum();
+        let window = self.window.bytes();
+        let full = window.saturating_add(bytes) > budget.window && window > 0;
+        if full || rooms.residency().transient() + bytes > budget.transient {
+            return Ok((0, false));
+        }
+        let (decided, room) = self.decide(rooms, true)?;
+        Ok((decided, room && decided > 0))
     }
 
     /// Reads what was left to be read when it is asked for; its object is made by `expect`. False without room.

@@ -6,6 +6,7 @@
 //! whole, holds become one lease. If anything fails in between, slots and holds go back as they were.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use hotset_core::run::Outcome;
 use hotset_core::schedule::Stage;
@@ -36,6 +37,35 @@ pub(crate) struct Batch {
     pub(crate) reevaluation: Option<u64>,
     /// Whether those without an epoch are of the one that the rank has begun.
     pub(crate) matched: bool,
+    /// How long after its last batch the client asks for it, if it tells.
+    pub(crate) since: Option<Duration>,
+}
+
+/// A request for samples.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Which.
+    pub indices: &'a [u64],
+    /// What for.
+    pub purpose: Purpose,
+    /// How long ago the client asked for a batch of this job last, as it has measured.
+    pub since: Option<Duration>,
+}
+
+/// The slots of a batch in a plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) epoch: u64,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+}
+
+/// How far a plan was decided for a batch.
+pub(crate) enum CaughtUp {
+    /// There is more to do.
+    More,
+    /// As far as it takes; where the batch lies, if it is of one plan.
+    To(Option<Place>),
 }
 
 /// What samples are asked for.
@@ -64,8 +94,7 @@ impl Batch {
     pub(crate) fn new(
         client: u64,
         rank: u32,
-        indices: &[u64],
-        purpose: Purpose,
+        Asked { indices, purpose, since }: Asked<'_>,
         samples: usize,
     ) -> Result<Self> {
         if rank >= MOST_RANKS {
@@ -87,13 +116,13 @@ impl Batch {
             Ok((index.epoch.filter(|_| reevaluation.is_none()), index.sample as Id))
         };
         let samples = indices.iter().map(check).collect::<Result<_>>()?;
-        Ok(Self { client, rank, samples, reevaluation, matched: purpose == Purpose::Matched })
+        Ok(Self { client, rank, samples, reevaluation, matched: purpose == Purpose::Matched, since })
     }
 }
 
 impl Job {
-    /// Decides what comes before the slots asked for. True when there is more to do.
-    pub(crate) fn catch_up(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<bool> {
+    /// Decides what comes before the slots asked for.
+    pub(crate) fn catch_up(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<CaughtUp> {
         self.window.note_batch(batch.samples.len());
         // Nearly always one epoch: the first and the last slot asked for of each.
         let mut spans: Vec<(u64, usize, usize)> = Vec::new();
@@ -117,13 +146,14 @@ impl Job {
             }
         }
         let mut left = SLICE;
-        for (epoch, first, last) in spans {
+        for &(epoch, first, last) in &spans {
             if self.decide_until(rooms, epoch, last, &mut left)? {
-                return Ok(true);
+                return Ok(CaughtUp::More);
             }
             self.overtake(rooms, epoch, first)?;
         }
-        Ok(false)
+        let [(epoch, first, last)] = spans[..] else { return Ok(CaughtUp::To(None)) };
+        Ok(CaughtUp::To(Some(Place { epoch, first, last })))
     }
 
     /// Notes that `slots` were trained, and so were served, by the server before if not by this one. Those are decided as
@@ -236,7 +266,9 @@ impl Job {
         let (before, outcome, generation) =
             (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
         let found = rooms.residency().object(self.dataset.key, id);
-        let object = match found {
+        let copy =
+            if outcome == Some(Outcome::Hit) { self.take_copy(rooms, (epoch, slot, id)) } else { None };
+        let object = match copy.or(found) {
             Some(object) => {
                 rooms.fetching_mut().hurry(object);
                 object
@@ -259,7 +291,9 @@ impl Job {
         let schedule = self.schedule(epoch)?;
         schedule.settle(slot, if found.is_some() { Outcome::Hit } else { Outcome::Single });
         schedule.take(slot);
-        rooms.hold(object, true);
+        if copy.is_none() {
+            rooms.hold(object, true);
+        }
         if before == Stage::Waiting {
             rooms.claim(&self.dataset, id, false);
         }

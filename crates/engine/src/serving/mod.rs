@@ -1,12 +1,14 @@
 //! Where plans meet bytes: what a job decides, and what its readers ask for.
 //!
 //! Deciding and reading ahead is in [`decide`], what a request takes and waits for in [`gather`], the lease that answers it
-//! in [`leases`]. All of it is a job acting on the [rooms](crate::rooms): memory, reads, clients.
+//! in [`leases`], how long all that takes in [`probe`]. All of it is a job acting on the [rooms](crate::rooms): memory, reads, clients.
 
 mod decide;
 mod gather;
 mod leases;
+mod probe;
 
 pub(crate) use decide::Budget;
-pub use gather::Purpose;
-pub(crate) use gather::{Batch, Gathered, MOST_RANKS};
+pub use gather::{Asked, Purpose};
+pub(crate) use gather::{Batch, CaughtUp, Gathered, MOST_RANKS, Place};
+pub(crate) use probe::Staging;

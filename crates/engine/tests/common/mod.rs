@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
+use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
@@ -213,6 +213,8 @@ pub struct Reader<'a> {
     pub engine: &'a Engine,
     pub session: SessionId,
     pub job: &'static str,
+    /// How long after its last batch it asks for the next, as it tells.
+    pub since: Option<Duration>,
     sizes: Vec<u64>,
     maps: HashMap<u32, Arc<Mmap>>,
 }
@@ -236,7 +238,7 @@ impl<'a> Reader<'a> {
         let session = engine.attach();
         engine.open_dataset(session, opened);
         let sizes = (0..opened.catalog.len()).map(|id| opened.catalog.size(id as u32)).collect();
-        Self { engine, session, job: "job", sizes, maps: HashMap::new() }
+        Self { engine, session, job: "job", since: None, sizes, maps: HashMap::new() }
     }
 
     /// The same of another job.
@@ -249,23 +251,16 @@ impl<'a> Reader<'a> {
     }
 
     pub fn ask_as(&self, rank: u32, indices: &[u64]) -> Result<Grant> {
-        self.engine.get_batch(self.session, self.job, rank, indices, Duration::from_secs(30), &mut || true)
+        let asked = Asked { indices, purpose: Purpose::Served, since: self.since };
+        let wait = Duration::from_secs(30);
+        self.engine.get_batch_for(self.session, self.job, rank, asked, wait, &mut || true)
     }
 
     /// Asks for samples that are re-evaluated before `epoch`, and lets go of them.
     pub fn get_reevaluated(&mut self, indices: &[u64], epoch: u64) {
         let wait = Duration::from_secs(30);
-        let grant = self
-            .engine
-            .get_batch_for(
-                self.session,
-                self.job,
-                0,
-                (indices, Purpose::Reevaluated(epoch)),
-                wait,
-                &mut || true,
-            )
-            .unwrap();
+        let asked = Asked { indices, purpose: Purpose::Reevaluated(epoch), since: None };
+        let grant = self.engine.get_batch_for(self.session, self.job, 0, asked, wait, &mut || true).unwrap();
         for new in &grant.segments {
             // A later batch may lie in it, and is not told of it again.
             // SAFETY: the segment is sealed against shrinking, so the map stays valid.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hotset_core::{Id, Kind, Result};
-use hotset_engine::Purpose;
+use hotset_engine::{Asked, Purpose};
 use hotset_wire::proto::{self, response};
 
 use super::{Caller, Reply, Service};
@@ -26,10 +26,11 @@ impl Service {
             None if asked.matched => Purpose::Matched,
             None => Purpose::Served,
         };
-        let indices = (asked.indices.as_slice(), purpose);
+        let samples =
+            Asked { indices: &asked.indices, purpose, since: asked.since_us.map(Duration::from_micros) };
         let mut alive = || caller.check().is_ok();
         let granted =
-            self.engine.get_batch_for(peer.session, &asked.job, asked.rank, indices, wait, &mut alive);
+            self.engine.get_batch_for(peer.session, &asked.job, asked.rank, samples, wait, &mut alive);
         let grant = granted.inspect_err(|error| {
             if error.kind == Kind::Changed {
                 let dataset = self.engine.dataset_of(&asked.job);

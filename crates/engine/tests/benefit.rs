@@ -1,0 +1,312 @@
+//! What jobs gain from a cache is measured where they compete, and the cache goes to those that gain. Times are what the
+//! readers here tell, so that nothing hangs on the clock.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::common::{Held, Reader, config, dataset, epoch_indices_of, request, within};
+use hotset_core::benefit::{Phase, Standing};
+use hotset_core::counters::Counters;
+use hotset_engine::{Config, Engine, JobRequest, JobStats};
+use hotset_store::Opened;
+
+const BATCH: usize = 4;
+const EPOCHS: u64 = 6;
+
+/// A training whose batches take so many times as long when they are read from storage.
+struct Training<'a> {
+    reader: Reader<'a>,
+    gains: u32,
+    last: Option<Phase>,
+}
+
+impl<'a> Training<'a> {
+    fn open(
+        engine: &'a Engine,
+        opened: &Opened,
+        job: &'static str,
+        (cache, policy): (&str, &str),
+        gains: u32,
+    ) -> Self {
+        let reader = Reader::of_job(engine, opened, job);
+        let seed = job.bytes().map(u64::from).sum();
+        let request =
+            JobRequest { job: job.into(), seed, epochs: Some(EPOCHS), ..request(opened, cache, policy) };
+        engine.open_job(reader.session, request, None).unwrap();
+        Self { reader, gains, last: None }
+    }
+
+    /// Gets a batch, and tells how long the one before took.
+    fn get(&mut self, epoch: u64, slot: usize, batch: &[u64]) -> Held {
+        let times = if self.last == Some(Phase::Misses) { self.gains } else { 1 };
+        self.reader.since = Some(Duration::from_millis(10) * times);
+        let held = self.reader.get(batch).unwrap();
+        self.last = self.reader.engine.probed(self.reader.job, epoch, slot);
+        held
+    }
+
+    fn plan(&self, epoch: u64) -> Vec<u64> {
+        epoch_indices_of(self.reader.engine, self.reader.job, epoch)
+    }
+
+    /// Trains these slots of an epoch that was begun.
+    fn walk(&mut self, epoch: u64, plan: &[u64], slots: Range<usize>) {
+        for slot in slots.step_by(BATCH) {
+            let held = self.get(epoch, slot, &plan[slot..slot + BATCH]);
+            self.reader.release(held);
+        }
+    }
+
+    fn train(&mut self, epoch: u64) {
+        let plan = self.plan(epoch);
+        self.walk(epoch, &plan, 0..plan.len());
+    }
+
+    /// Trains until it is being measured in that phase; the next slot.
+    fn until(&mut self, phase: Phase, epoch: u64, plan: &[u64]) -> usize {
+        let mut slot = 0;
+        while self.last != Some(phase) {
+            self.walk(epoch, plan, slot..slot + BATCH);
+            slot += BATCH;
+        }
+        slot
+    }
+
+    fn stats(&self) -> JobStats {
+        self.reader.engine.job_stats(Some(self.reader.job)).remove(0)
+    }
+}
+
+fn limited(memory: u64) -> Engine {
+    Engine::new(Config { memory: Some(memory), ..config() })
+}
+
+/// Waits until caches have moved to their parts.
+fn settles(what: &str, mut is: impl FnMut() -> bool) {
+    within(what, || {
+        while !is() {
+            std::thread::sleep(Duration::from_millis(1))
+        }
+    });
+}
+
+#[test]
+fn a_job_that_gains_little_hits_and_has_nothing_kept() {
+    let (opened, store) = dataset(&[1000; 4000]);
+    let engine = limited(4_000_000);
+    let mut fast = Training::open(&engine, &opened, "fast", ("100%", "minio"), 8);
+    let mut slow = Training::open(&engine, &opened, "slow", ("100%", "minio"), 1);
+    assert_eq!((slow.stats().standing, slow.stats().benefit), (Standing::Unmeasured, None));
+    slow.train(0);
+    assert_eq!((slow.stats().standing, slow.stats().benefit), (Standing::GainsLittle, Some(1.0)));
+    assert_eq!(slow.stats().benefit_epoch, Some(0));
+    let kept = engine.residents("slow").unwrap();
+    assert!((1..4000).contains(&kept.len()), "what it read before it was measured: {}", kept.len());
+    slow.train(1);
+    assert_eq!(engine.residents("slow").unwrap(), kept, "what it reads is not kept");
+    let counted = &slow.stats().epochs[1].1;
+    assert_eq!((counted.plan.hit, counted.plan.distinct), (kept.len() as u64, 4000));
+    fast.train(0);
+    assert_eq!((fast.stats().standing, fast.stats().benefit), (Standing::Gains, Some(8.0)));
+    assert_eq!(engine.residents("fast").unwrap().len(), 4000);
+    settles("what probes read is counted", || {
+        let counted = [&slow, &fast].map(|job| job.stats().total.storage_reads());
+        store.reads.load(Ordering::SeqCst) == counted.iter().sum::<u64>()
+    });
+    engine.end_job("fast");
+    assert_eq!(slow.stats().standing, Standing::Alone);
+}
+
+#[test]
+fn if_none_gains_all_have_the_cache() {
+    let (opened, _) = dataset(&[1000; 4000]);
+    let engine = limited(800_000);
+    let mut jobs = ["a", "b"].map(|job| Training::open(&engine, &opened, job, ("20%", "lru"), 1));
+    jobs.iter_mut().for_each(|job| job.train(0));
+    for job in &mut jobs {
+        assert_eq!((job.stats().standing, job.stats().benefit), (Standing::NoneGains, Some(1.0)));
+        let kept = engine.residents("a").unwrap();
+        job.train(1);
+        assert_ne!(engine.residents("a").unwrap(), kept);
+    }
+}
+
+/// What is counted of a job beside another that only looks on, and what storage has seen.
+fn counted(policy: &str, timed: bool) -> (Counters, u64) {
+    let (opened, store) = dataset(&[1000; 4000]);
+    let engine = limited(2_000_000);
+    let mut job = Training::open(&engine, &opened, "job", ("50%", policy), 8);
+    let mut idle = None;
+    for epoch in 0..EPOCHS {
+        let plan = job.plan(epoch);
+        // From the second epoch on there is something to hit.
+        if epoch == 1 {
+            idle = Some(Training::open(&engine, &opened, "idle", ("50%", policy), 1));
+        }
+        for batch in plan.chunks(BATCH).enumerate().map(|(number, batch)| (number * BATCH, batch)) {
+            if timed {
+                let held = job.get(epoch, batch.0, batch.1);
+                job.reader.release(held);
+            } else {
+                let held = job.reader.get(batch.1).unwrap();
+                job.reader.release(held);
+            }
+        }
+    }
+    assert_eq!(job.stats().benefit, timed.then_some(8.0), "{policy}");
+    assert!(idle.is_some_and(|idle| idle.stats().cache_members == 2));
+    (job.stats().total, store.reads.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_probe_changes_no_count_of_the_plan_and_evicts_nothing() {
+    for policy in ["minio", "lru", "icache"] {
+        let ((without, reads), (with, more)) = (counted(policy, false), counted(policy, true));
+        assert_eq!(with.plan, without.plan, "{policy}");
+        assert_eq!((with.clock.recovery_reads, without.clock.probe_reads), (0, 0), "{policy}");
+        assert_eq!(more - reads, with.clock.probe_reads, "{policy}");
+        assert_eq!(
+            (with.clock.probe_requests, with.clock.probe_bytes),
+            (with.clock.probe_reads, 1000 * with.clock.probe_reads)
+        );
+        assert!(
+            (1..=22 * BATCH as u64).contains(&with.clock.probe_reads),
+            "{policy}: {}",
+            with.clock.probe_reads
+        );
+    }
+}
+
+#[test]
+fn hits_are_measured_with_what_is_in_memory_before() {
+    let (opened, store) = dataset(&[1000; 4000]);
+    let engine = limited(800_000);
+    let mut job = Training::open(&engine, &opened, "job", ("20%", "lru"), 8);
+    let _other = Training::open(&engine, &opened, "other", ("20%", "lru"), 1);
+    let plan = job.plan(0);
+    let from = job.until(Phase::Hits, 0, &plan);
+    // Storage delivers nothing from now on.
+    store.hold();
+    within("all hits are there", || job.walk(0, &plan, from..from + 21 * BATCH));
+    assert_eq!(job.last, Some(Phase::Hits));
+    store.let_go();
+    job.walk(0, &plan, from + 21 * BATCH..plan.len());
+    assert_eq!(job.stats().benefit, Some(8.0));
+}
+
+#[test]
+fn a_job_that_vanishes_in_a_probe_leaves_nothing_behind() {
+    for phase in [Phase::Misses, Phase::Hits] {
+        let (opened, _) = dataset(&[1000; 4000]);
+        let engine = limited(4_000_000);
+        let mut job = Training::open(&engine, &opened, "job", ("50%", "minio"), 8);
+        let mut other = Training::open(&engine, &opened, "other", ("50%", "minio"), 1);
+        // What it reads again in the probe is there.
+        other.train(0);
+        let plan = job.plan(0);
+        job.until(phase, 0, &plan);
+        assert!(job.stats().probing);
+        engine.detach(job.reader.session, Instant::now());
+        engine.end_job("job");
+        assert_eq!(other.stats().standing, Standing::Alone);
+        other.train(1);
+        engine.end_job("other");
+        settles("nothing is left of the probe", || engine.stats().occupied == 0);
+    }
+}
+
+#[test]
+fn a_plan_that_is_left_in_a_probe_ends_it() {
+    let (opened, _) = dataset(&[1000; 4000]);
+    let engine = limited(4_000_000);
+    let mut job = Training::open(&engine, &opened, "job", ("50%", "minio"), 8);
+    let mut other = Training::open(&engine, &opened, "other", ("50%", "minio"), 1);
+    other.train(0);
+    let plan = job.plan(0);
+    job.until(Phase::Misses, 0, &plan);
+    job.train(1);
+    assert!(!job.stats().probing && job.stats().benefit.is_none());
+    assert_eq!(job.stats().epochs[1].1.plan.distinct, 4000);
+    engine.end_jobs();
+    settles("nothing is left of the probe", || engine.stats().occupied == 0);
+}
+
+#[test]
+fn what_is_kept_is_served_if_storage_has_lost_it() {
+    let (opened, store) = dataset(&[1000; 4000]);
+    let engine = limited(4_000_000);
+    let mut job = Training::open(&engine, &opened, "job", ("100%", "minio"), 8);
+    job.train(0);
+    let _other = Training::open(&engine, &opened, "other", ("100%", "minio"), 1);
+    store.vanished.lock().unwrap().extend(0..4000);
+    job.train(1);
+    let counted = &job.stats().epochs[1].1;
+    assert_eq!((counted.plan.hit, counted.plan.distinct), (4000, 4000));
+    assert!(counted.clock.probe_requests > 0, "it was tried");
+}
+
+#[test]
+fn memory_goes_to_the_dataset_whose_jobs_gain() {
+    let (many, few) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
+    let engine = limited(1_000_000);
+    let mut fast = Training::open(&engine, &many, "fast", ("20%", "lru"), 8);
+    let mut slow = Training::open(&engine, &few, "slow", ("800000", "lru"), 1);
+    assert_eq!([fast.stats().capacity, slow.stats().capacity], [500_000; 2], "in proportion to the asks");
+    slow.train(0);
+    assert_eq!(slow.stats().capacity, 500_000, "none gains");
+    // What is leased when its cache goes stays as it is.
+    let plan = slow.plan(1);
+    let held = slow.get(1, 0, &plan[..BATCH]);
+    fast.train(0);
+    settles("memory is divided by gain", || (fast.stats().capacity, slow.stats().capacity) == (800_000, 0));
+    assert_eq!(slow.stats().resident_samples, 0);
+    slow.reader.check(&plan[..BATCH], &held);
+    slow.reader.release(held);
+    slow.walk(1, &plan, BATCH..plan.len());
+    fast.train(1);
+    assert_eq!((slow.stats().epochs[1].1.plan.distinct, fast.stats().resident_samples), (3900, 800));
+    // One that comes later has its part, and gives it back.
+    let more = dataset(&[1000; 1000]).0;
+    let third = Training::open(&engine, &more, "third", ("400000", "lru"), 1);
+    assert_eq!([fast.stats().capacity, slow.stats().capacity, third.stats().capacity], [800_000, 0, 200_000]);
+    engine.end_job("fast");
+    assert_eq!(
+        [slow.stats().capacity, third.stats().capacity],
+        [666_666, 333_333],
+        "of those left none is known to gain"
+    );
+}
+
+#[test]
+fn a_job_on_more_gpus_saves_more() {
+    let (one, two) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
+    let engine = limited(1_000_000);
+    let mut first = Training::open(&engine, &one, "first", ("800000", "lru"), 4);
+    let mut second = Training::open(&engine, &two, "second", ("800000", "lru"), 4);
+    first.train(0);
+    second.train(0);
+    settles("one has all, the other the rest", || {
+        [first.stats().capacity, second.stats().capacity] == [800_000, 200_000]
+    });
+    for rank in 0..2 {
+        engine.begin_epoch("second", 1, (rank, 2), 0, false).unwrap();
+    }
+    settles("the one on two GPUs comes first", || {
+        [first.stats().capacity, second.stats().capacity] == [200_000, 800_000]
+    });
+}
+
+#[test]
+fn a_job_that_has_what_it_asks_for_is_not_measured() {
+    let (one, two) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
+    let engine = limited(1_600_000);
+    let mut first = Training::open(&engine, &one, "first", ("20%", "lru"), 4);
+    let _second = Training::open(&engine, &two, "second", ("20%", "lru"), 4);
+    first.train(0);
+    assert_eq!((first.stats().benefit, first.stats().total.clock.probe_reads), (None, 0));
+    // Another that shares its cache competes with it.
+    let _third = Training::open(&engine, &one, "third", ("20%", "lru"), 4);
+    first.train(1);
+    assert_eq!(first.stats().benefit, Some(4.0));
+}
