@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod replay;
 pub mod report;
 mod scenario;
+pub mod shared;
 pub mod sizes;
 pub mod spec;
 pub mod timeline;

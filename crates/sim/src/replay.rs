@@ -16,7 +16,7 @@ use hotset_core::{Error, Id, Result, policy, sampling};
 use crate::other_reads::OtherReads;
 use crate::outcome::{Epoch, Outcome};
 pub use crate::scenario::{Job, Scenario};
-use crate::timeline::Timeline;
+use crate::timeline::{StorageClock, Timeline};
 
 /// Replays one run.
 pub fn run(scenario: &Scenario, job: &Job) -> Result<Outcome> {
@@ -74,6 +74,7 @@ struct Replay<'a> {
     scenario: &'a Scenario,
     run: Run,
     timeline: Timeline,
+    storage: StorageClock,
     /// When each package of this epoch was there.
     arrived: Vec<u64>,
     ids: Vec<Id>,
@@ -86,11 +87,11 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(scenario: &'a Scenario, run: Run) -> Self {
-        let timeline = Timeline::new(scenario.storage, scenario.compute);
         Self {
             scenario,
             run,
-            timeline,
+            timeline: Timeline::new(scenario.compute, 0.0),
+            storage: StorageClock::new(scenario.storage),
             arrived: Vec::new(),
             ids: Vec::new(),
             losses: Vec::new(),
@@ -191,7 +192,7 @@ impl<'a> Replay<'a> {
     fn epoch(&mut self, plan: &Plan, evaluated: usize) -> Epoch {
         let mut other_reads = OtherReads::new(self.run.counters(), self.run.packing(), plan.len());
         if evaluated > 0 {
-            self.timeline.evaluate(other_reads.evaluation(), evaluated);
+            self.timeline.evaluate(&mut self.storage, other_reads.evaluation(), evaluated);
         }
         self.arrived.clear();
         let (batch, world) = (self.scenario.compute.batch, plan.world() as usize);
@@ -202,7 +203,7 @@ impl<'a> Replay<'a> {
                 self.load(*event);
             }
             other_reads.work(decided.slot).for_each(|bytes| {
-                self.timeline.request(bytes);
+                self.request(bytes);
             });
             let ready = self.ready(&decided);
             self.timeline.serve(ready, plan.weight(decided.slot) > 0.0);
@@ -232,14 +233,19 @@ impl<'a> Replay<'a> {
         if self.arrived.len() <= at {
             self.arrived.resize(at + 1, 0);
         }
-        self.arrived[at] = self.timeline.request(packages.extent(package));
+        self.arrived[at] = self.storage.request(packages.extent(package), self.timeline.earliest());
+    }
+
+    /// When bytes are there that are asked for now.
+    fn request(&mut self, bytes: u64) -> u64 {
+        self.storage.request(bytes, self.timeline.earliest())
     }
 
     /// When the sample of a slot is there.
     fn ready(&mut self, decided: &Decided) -> u64 {
         match decided.outcome {
             Cost::Hit => 0,
-            Cost::Single => self.timeline.request(self.scenario.sizes.size(decided.id)),
+            Cost::Single => self.request(self.scenario.sizes.size(decided.id)),
             Cost::Packed => {
                 let package = self.run.packages().and_then(|packages| packages.of(decided.id));
                 package.and_then(|package| self.arrived.get(package as usize).copied()).unwrap_or(0)
@@ -267,7 +273,7 @@ impl<'a> Replay<'a> {
 }
 
 impl Job {
-    fn config(&self, scenario: &Scenario, capacity: u64, package: Option<u64>) -> Result<Config> {
+    pub(crate) fn config(&self, scenario: &Scenario, capacity: u64, package: Option<u64>) -> Result<Config> {
         let (strategy, policy) = (sampling::find(&self.strategy.name)?, policy::find(&self.policy.name)?);
         Ok(Config {
             strategy,

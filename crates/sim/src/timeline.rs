@@ -55,14 +55,41 @@ pub struct EpochTime {
     pub waits: Vec<Waits>,
 }
 
-/// The clock of one replayed run. Times inside are nanoseconds.
-pub(crate) struct Timeline {
+/// The clock of a storage. Times are nanoseconds.
+pub(crate) struct StorageClock {
     storage: Storage,
-    compute: Compute,
     /// When each of the last `concurrency` requests was done.
     in_flight: VecDeque<u64>,
     /// When the pipe has passed all that was asked for.
     pipe: u64,
+}
+
+impl StorageClock {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Self { storage, in_flight: VecDeque::with_capacity(storage.concurrency.clamp(1, 1 << 16)), pipe: 0 }
+    }
+
+    /// Asks for `bytes` in one request, which may not start before a time; when they are there.
+    pub(crate) fn request(&mut self, bytes: u64, not_before: u64) -> u64 {
+        let limit = self.storage.concurrency.max(1);
+        let lane = if self.in_flight.len() >= limit { self.in_flight.pop_front() } else { None };
+        let starts = lane.unwrap_or(0).max(not_before);
+        let arrives = starts.saturating_add(nanoseconds(self.storage.latency));
+        let done = match self.storage.bandwidth {
+            Some(bandwidth) if bandwidth > 0.0 => {
+                self.pipe = self.pipe.max(arrives).saturating_add(nanoseconds(bytes as f64 / bandwidth));
+                self.pipe
+            }
+            _ => arrives,
+        };
+        self.in_flight.push_back(done);
+        done
+    }
+}
+
+/// The clock of one trainer. Times inside are nanoseconds.
+pub(crate) struct Timeline {
+    compute: Compute,
     /// When each of the last `prefetch` steps began.
     begun: VecDeque<u64>,
     /// When the last step ended.
@@ -77,17 +104,15 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    pub(crate) fn new(storage: Storage, compute: Compute) -> Self {
-        let ranks = compute.ranks.max(1) as usize;
+    /// One that starts at a time.
+    pub(crate) fn new(compute: Compute, start: f64) -> Self {
+        let (ranks, start) = (compute.ranks.max(1) as usize, nanoseconds(start));
         Self {
-            storage,
             compute,
-            in_flight: VecDeque::with_capacity(storage.concurrency.clamp(1, 1 << 16)),
-            pipe: 0,
             begun: VecDeque::with_capacity(compute.prefetch.min(1 << 16)),
-            ended: 0,
-            edge: 0,
-            epoch_began: 0,
+            ended: start,
+            edge: start,
+            epoch_began: start,
             epoch: EpochTime::default(),
             slots: 0,
             trained: 0,
@@ -104,26 +129,19 @@ impl Timeline {
         }
     }
 
-    /// Asks storage for `bytes` in one request; when they are there.
-    pub(crate) fn request(&mut self, bytes: u64) -> u64 {
-        let limit = self.storage.concurrency.max(1);
-        let lane = if self.in_flight.len() >= limit { self.in_flight.pop_front() } else { None };
+    /// When the request for the next slot may start.
+    pub(crate) fn earliest(&self) -> u64 {
         let window = match self.compute.prefetch {
             0 => self.ended,
             ahead if self.begun.len() < ahead => 0,
             _ => self.begun.front().copied().unwrap_or(0),
         };
-        let starts = lane.unwrap_or(0).max(window).max(self.edge);
-        let arrives = starts.saturating_add(nanoseconds(self.storage.latency));
-        let done = match self.storage.bandwidth {
-            Some(bandwidth) if bandwidth > 0.0 => {
-                self.pipe = self.pipe.max(arrives).saturating_add(nanoseconds(bytes as f64 / bandwidth));
-                self.pipe
-            }
-            _ => arrives,
-        };
-        self.in_flight.push_back(done);
-        done
+        window.max(self.edge)
+    }
+
+    /// When the last step ended, in seconds.
+    pub(crate) fn ended(&self) -> f64 {
+        self.ended as f64 / NANOSECONDS
     }
 
     /// Serves the next slot of the plan, whose sample is there at `ready`. One that is not `trained` costs no
@@ -140,9 +158,15 @@ impl Timeline {
     }
 
     /// Reads all of `sizes` and runs the model over them, before the first batch of this epoch.
-    pub(crate) fn evaluate(&mut self, sizes: impl Iterator<Item = u64>, samples: usize) {
+    pub(crate) fn evaluate(
+        &mut self,
+        storage: &mut StorageClock,
+        sizes: impl Iterator<Item = u64>,
+        samples: usize,
+    ) {
         self.edge = self.edge.max(self.ended);
-        let read = sizes.map(|bytes| self.request(bytes)).last().unwrap_or(self.ended);
+        let earliest = self.earliest();
+        let read = sizes.map(|bytes| storage.request(bytes, earliest)).last().unwrap_or(self.ended);
         let computed = self.ended.saturating_add(self.computing(samples as f64 * INFERENCE));
         let done = read.max(computed);
         self.epoch.wait += (done - self.ended) as f64 / NANOSECONDS;
@@ -201,10 +225,15 @@ mod tests {
         Compute { seconds_a_batch: 0.1, batch: 10, prefetch, ranks: 1 }
     }
 
-    fn epoch(timeline: &mut Timeline, slots: usize, hits: bool) -> EpochTime {
+    /// A trainer and its storage.
+    fn clocks(storage: Storage, compute: Compute) -> (Timeline, StorageClock) {
+        (Timeline::new(compute, 0.0), StorageClock::new(storage))
+    }
+
+    fn epoch((timeline, storage): &mut (Timeline, StorageClock), slots: usize, hits: bool) -> EpochTime {
         timeline.begin_epoch(true);
         for _ in 0..slots {
-            let ready = if hits { 0 } else { timeline.request(1000) };
+            let ready = if hits { 0 } else { storage.request(1000, timeline.earliest()) };
             timeline.serve(ready, true);
         }
         timeline.end_epoch()
@@ -212,13 +241,13 @@ mod tests {
 
     #[test]
     fn without_reads_an_epoch_takes_its_computing() {
-        let time = epoch(&mut Timeline::new(storage(4), compute(2)), 95, true);
+        let time = epoch(&mut clocks(storage(4), compute(2)), 95, true);
         assert!((time.seconds - 0.95).abs() < 1e-9 && time.wait == 0.0 && time.late == 0);
     }
 
     #[test]
     fn one_request_at_a_time_pays_every_latency_and_every_byte() {
-        let time = epoch(&mut Timeline::new(storage(1), compute(1000)), 100, false);
+        let time = epoch(&mut clocks(storage(1), compute(1000)), 100, false);
         // 100 x (10 ms + 1 ms), and the last batch's computing after that.
         assert!((time.seconds - 1.2).abs() < 1e-9, "{time:?}");
         assert_eq!(time.waits[0].batches(), 10);
@@ -226,18 +255,18 @@ mod tests {
 
     #[test]
     fn many_at_a_time_pay_for_the_bytes_alone() {
-        let mut timeline = Timeline::new(Storage { bandwidth: Some(5e3), ..storage(64) }, compute(1000));
-        let time = epoch(&mut timeline, 100, false);
+        let mut clocks = clocks(Storage { bandwidth: Some(5e3), ..storage(64) }, compute(1000));
+        let time = epoch(&mut clocks, 100, false);
         assert!((time.seconds - (20.0 + 0.010 + 0.1)).abs() < 1e-6, "{time:?}");
     }
 
     #[test]
     fn nothing_is_read_before_its_place_in_the_window() {
         // Each batch: 10 ms + 10 ms of bytes, after the batch before has ended; then 100 ms of computing.
-        let time = epoch(&mut Timeline::new(storage(64), compute(0)), 50, false);
+        let time = epoch(&mut clocks(storage(64), compute(0)), 50, false);
         assert!((time.seconds - 5.0 * 0.120).abs() < 1e-6, "{time:?}");
         // One ahead: only the first batch waits.
-        let time = epoch(&mut Timeline::new(storage(64), compute(1)), 50, false);
+        let time = epoch(&mut clocks(storage(64), compute(1)), 50, false);
         assert!((time.seconds - (0.5 + 0.020)).abs() < 1e-6, "{time:?}");
         assert_eq!(time.late, 10);
     }
@@ -245,11 +274,12 @@ mod tests {
     #[test]
     fn the_next_epoch_is_read_ahead_only_where_its_plan_is_known() {
         for (across, waits) in [(true, 0.0), (false, 0.020)] {
-            let mut timeline = Timeline::new(storage(64), compute(2));
-            epoch(&mut timeline, 50, false);
+            let mut clocks = clocks(storage(64), compute(2));
+            epoch(&mut clocks, 50, false);
+            let (mut timeline, mut storage) = clocks;
             timeline.begin_epoch(across);
             for _ in 0..50 {
-                let ready = timeline.request(1000);
+                let ready = storage.request(1000, timeline.earliest());
                 timeline.serve(ready, true);
             }
             assert!((timeline.end_epoch().wait - waits).abs() < 1e-6);
@@ -258,17 +288,17 @@ mod tests {
 
     #[test]
     fn an_evaluation_before_the_epoch_is_waited_for() {
-        let mut timeline = Timeline::new(storage(1), compute(2));
+        let (mut timeline, mut storage) = clocks(storage(1), compute(2));
         timeline.begin_epoch(false);
-        timeline.evaluate([1000u64; 30].into_iter(), 30);
+        timeline.evaluate(&mut storage, [1000u64; 30].into_iter(), 30);
         let time = timeline.end_epoch();
         assert!((time.wait - 0.330).abs() < 1e-9 && time.seconds == time.wait, "{time:?}");
     }
 
     #[test]
     fn ranks_share_the_storage_and_keep_in_step() {
-        let mut timeline = Timeline::new(storage(1), Compute { ranks: 2, ..compute(1000) });
-        let time = epoch(&mut timeline, 40, false);
+        let mut clocks = clocks(storage(1), Compute { ranks: 2, ..compute(1000) });
+        let time = epoch(&mut clocks, 40, false);
         assert!((time.seconds - (40.0 * 0.011 + 0.1)).abs() < 1e-9, "{time:?}");
         assert_eq!((time.waits.len(), time.waits[1].batches()), (2, 2));
     }

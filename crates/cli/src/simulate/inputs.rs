@@ -57,6 +57,10 @@ fn one_sample(text: &str) -> Result<Amount> {
     if plain { format!("{text}B").parse() } else { text.parse() }
 }
 
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into())
+}
+
 /// A second array of a trace's file: the one that is named, which must be there, or the usual one if it is.
 fn other(path: &Path, setting: &str, named: Option<&str>) -> Result<Option<Trace>> {
     let usual = if setting == "reevaluated" { "reeval" } else { setting };
@@ -119,6 +123,17 @@ impl Inputs {
             .with_irreducible(irreducible.transpose()?.flatten())
     }
 
+    /// The same samples with the losses of another trace, of as many epochs as are asked for or as it has.
+    pub(super) fn with_trace(&self, scenario: &Scenario, path: &Path) -> Result<Scenario> {
+        let trace = Trace::open(path, &self.array)?;
+        let epochs = self.epochs.unwrap_or(trace.epochs()).min(trace.epochs());
+        let reevaluated = other(path, "reevaluated", self.reevaluated.as_deref())?;
+        let reevaluated = reevaluated.map(|trace| trace.shortened(epochs));
+        let sizes = Arc::clone(&scenario.sizes);
+        let own = Scenario::new(file_name(path), trace.shortened(epochs), reevaluated, sizes)?;
+        Ok(Scenario { trace: own.trace, reevaluated: own.reevaluated, name: own.name, ..scenario.clone() })
+    }
+
     fn losses(&self) -> Result<(String, Trace, Option<Trace>)> {
         if let Some(samples) = self.synthetic {
             if samples == 0 {
@@ -138,8 +153,6 @@ impl Inputs {
         })?;
         let trace = Trace::open(path, &self.array)?;
         let reevaluated = other(path, "reevaluated", self.reevaluated.as_deref())?;
-        let name =
-            path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into());
-        Ok((name, trace, reevaluated))
+        Ok((file_name(path), trace, reevaluated))
     }
 }

@@ -2,6 +2,7 @@
 
 mod duration;
 mod inputs;
+mod jobs;
 mod output;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ Examples:
   hotset simulate --trace losses.npz --run uniform+lru,iis+icache --cache 20%,40% --seeds 3 --html report.html
   hotset simulate --trace losses.npz --strategy uniform,iis --policy lru,minio,belady --csv runs.csv
   hotset simulate --trace losses.npz --images /data/train --latency 5ms --concurrency 16 --batch-time 30ms
+  hotset simulate --trace losses.npz --jobs 4 --run quiver,uniform --stagger 30s      # a sweep on one cache
   hotset simulate --figure list                                   # the papers' figures that a trace can give
   hotset simulate --figure icache-16 --trace losses.npz --html figure.html")]
 pub(crate) struct Simulate {
@@ -59,6 +61,13 @@ pub(crate) struct Simulate {
     /// the cache where that is less], where a policy has a place for them
     #[arg(long, value_name = "BYTES", num_args = 0..=1, help_heading = "What to run")]
     packages: Option<Option<Amount>>,
+    /// Train several jobs at once over one cache: how many of each pair, with seeds of their own, or a TOML file that
+    /// describes each (`[[job]]` with any of name, trace, run, seed, start, batch, batch_time, prefetch, benefit)
+    #[arg(long, value_name = "N|FILE", help_heading = "What to run", conflicts_with_all = ["figure", "packages", "seeds", "csv", "html"])]
+    jobs: Option<String>,
+    /// From one start of `--jobs N` to the next
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What to run")]
+    stagger: Seconds,
     /// A figure of the papers, its numbers beside ours; `list` shows all
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     figure: Option<String>,
@@ -128,7 +137,10 @@ impl Simulate {
             }
             return output::print(&drawn.text());
         }
-        let jobs = self.jobs()?;
+        let jobs = self.runs()?;
+        if let Some(shared) = &self.jobs {
+            return jobs::Jobs::new(&self, shared, &scenario)?.run(&jobs, threads, self.json.as_deref());
+        }
         let progress = Progress::new();
         let all = jobs.len();
         let outcomes =
@@ -213,7 +225,7 @@ impl Simulate {
         Ok(replay::Scenario { storage, compute, pad: self.pad, packages, ..inputs })
     }
 
-    fn jobs(&self) -> Result<Vec<replay::Job>> {
+    fn runs(&self) -> Result<Vec<replay::Job>> {
         let pairs = match (&self.run, &self.strategies, &self.policies) {
             (Some(run), _, _) => split(run).into_iter().map(str::parse).collect::<Result<Vec<Pair>>>()?,
             (None, None, None) => split(USUAL).into_iter().map(str::parse).collect::<Result<_>>()?,

@@ -94,6 +94,11 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
         &["--images", "/no/such/folder"],
         &["--sizes", "/no/such/sizes.npy"],
         &["--html", "/no/such/folder/report.html"],
+        &["--jobs", "0"],
+        &["--jobs", "2000"],
+        &["--jobs", "/no/such/jobs.toml"],
+        &["--jobs", "2", "--run", "carousel"],
+        &["--jobs", "2", "--run", "uniform+belady"],
     ] {
         let trace = trace();
         let arguments: Vec<&str> = ["--trace", &trace].into_iter().chain(wrong.iter().copied()).collect();
@@ -102,6 +107,56 @@ fn what_cannot_be_run_ends_with_an_error_and_no_report() {
     assert_eq!(hotset(&[]), 2);
     assert_eq!(hotset(&["--synthetic", "0"]), 1);
     assert_eq!(hotset(&["--trace", "/no/such/trace.npz"]), 1);
+}
+
+#[test]
+fn jobs_of_a_file_share_a_cache_and_each_is_reported() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str| place.path().join(name).display().to_string();
+    let (jobs, json) = (file("jobs.toml"), file("jobs.json"));
+    let described = format!(
+        "[[job]]\nname = 'slow'\nbatch_time = '90ms'\nstart = '1.5s'\nseed = 4\n\
+         [[job]]\ntrace = '{}'\nrun = 'uniform+icache'\nbatch = 100\nbenefit = 3.0\n",
+        trace()
+    );
+    std::fs::write(&jobs, described).unwrap();
+    let code =
+        hotset(&["--trace", &trace(), "--jobs", &jobs, "--run", "iis,iis[fraction=0.5]", "--json", &json]);
+    assert_eq!(code, 0);
+    let all: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(all.as_array().unwrap().len(), 2, "one simulation for each pair");
+    let [slow, other] = [&all[1][0], &all[1][1]];
+    assert_eq!(
+        (&slow["name"], &slow["strategy"], &slow["seed"]),
+        (&"slow".into(), &"iis[fraction=0.5]".into(), &4.into())
+    );
+    assert_eq!((&other["name"], &other["strategy"]), (&"job 2".into(), &"uniform".into()));
+    assert_eq!((&slow["start"], &other["benefit"]), (&1.5.into(), &3.0.into()));
+    assert!(slow["end"].as_f64() > other["end"].as_f64() && slow["reads"].as_u64() > Some(0));
+    assert!(slow["shared_hits"][0].as_u64() > Some(0), "it hits what the other one brought");
+}
+
+#[test]
+fn a_job_that_cannot_be_simulated_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let jobs = place.path().join("jobs.toml");
+    for wrong in [
+        "",
+        "job = []",
+        "[[job]]\nspeed = 3",
+        "[[job]]\nbatch = 0",
+        "[[job]]\nbatch_time = '30'",
+        "[[job]]\nstart = 'soon'",
+        "[[job]]\nbenefit = -1.0",
+        "[[job]]\nrun = 'iis+unknown'",
+        "[[job]]\nrun = 'uniform+lru'",
+        "[[job]]\ntrace = '/no/such/trace.npz'",
+    ] {
+        let file = jobs.display().to_string();
+        let with = if wrong.contains("lru") { "[[job]]\nrun = 'iis+icache'\n" } else { "" };
+        std::fs::write(&jobs, format!("{with}{wrong}\n")).unwrap();
+        assert_eq!(hotset(&["--trace", &trace(), "--run", "uniform", "--jobs", &file]), 1, "{wrong}");
+    }
 }
 
 #[test]

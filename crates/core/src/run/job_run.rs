@@ -157,6 +157,12 @@ impl JobRun {
         self.schedules.remove(&epoch)
     }
 
+    /// Takes out the plans of which all slots are decided, which a replay serves as they are decided.
+    pub(crate) fn drop_done(&mut self) {
+        self.told = false;
+        self.schedules.retain(|_, schedule| schedule.next_undecided().is_some());
+    }
+
     /// Puts a plan in that was there before, or comes from another server.
     pub fn put(&mut self, schedule: Schedule) {
         self.told = false;

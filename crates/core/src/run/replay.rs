@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CacheView, Config, Inputs, JobRun, Planner, cache_view, reports};
+use super::{CacheView, Change, Config, Inputs, JobRun, Planner, cache_view, reports};
 use crate::cache::{Cache, Circumstances, Event, MemberId};
 use crate::counters::PlanCounters;
 use crate::sampling::{Plan, Reevaluation};
 use crate::schedule::Schedule;
+use crate::tally::Tally;
 use crate::{Error, Id, Result};
 
 /// The losses of one mini-batch of a rank.
@@ -68,9 +69,31 @@ impl<'a> Replay<'a> {
         epochs.into_iter().flatten().map(|(&epoch, counters)| (epoch, counters.plan.clone())).collect()
     }
 
+    /// The tally of a job, if it has joined.
+    pub fn tally(&self, member: MemberId) -> Option<&Tally> {
+        self.jobs.get(&member).map(|job| job.run.tally())
+    }
+
     /// The plan of a job that was made last.
     pub fn last_plan(&self, member: MemberId) -> Option<&Arc<Plan>> {
         self.jobs.get(&member)?.last.as_ref()
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Where jobs are that share the cache with this one, as [`Circumstances`] has it.
+    pub fn others_at(&self, member: MemberId) -> Option<Id> {
+        let others = self.jobs.iter().filter(|(other, _)| **other != member);
+        others.filter_map(|(_, job)| job.run.place()).max().map(|(_, id)| id)
+    }
+
+    /// All that was trained of a job's last plan is reported; whose losses its plan of `epoch` needs.
+    pub fn reevaluation(&mut self, member: MemberId, epoch: u64) -> Result<Reevaluation> {
+        self.close_epoch(member)?;
+        Ok(self.job(member)?.planner.reevaluation(epoch))
     }
 
     /// Does what happened.
@@ -111,8 +134,7 @@ impl<'a> Replay<'a> {
     }
 
     fn job(&mut self, member: MemberId) -> Result<&mut Job> {
-        let unknown = || Error::invalid(format!("the log speaks of job {member}, which has not joined"));
-        self.jobs.get_mut(&member).ok_or_else(unknown)
+        self.jobs.get_mut(&member).ok_or_else(|| unknown(member))
     }
 
     fn join(&mut self, member: MemberId) -> Result<()> {
@@ -134,24 +156,30 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// All of a job's last plan is reported.
+    fn close_epoch(&mut self, member: MemberId) -> Result<()> {
+        let Self { jobs, trainer, .. } = self;
+        let job = jobs.get_mut(&member).ok_or_else(|| unknown(member))?;
+        let Some(last) = job.last.take() else { return Ok(()) };
+        for batch in trainer.train(member, &last) {
+            let scores = job.planner.score().of(&batch.losses);
+            let at = (last.epoch(), last.rank_len(), batch.position);
+            let all = reports(at, &batch.ids, &batch.losses, &scores);
+            let valid: Vec<_> = all.into_iter().filter(|report| !report.value.is_nan()).collect();
+            let mut done = 0;
+            while done < valid.len() {
+                done += job.planner.report(&valid[done..]);
+            }
+        }
+        job.planner.close(last.epoch());
+        Ok(())
+    }
+
     /// All of the epoch before is reported, and the plan of `epoch` is made.
     fn plan(&mut self, member: MemberId, epoch: u64, world: u32, circumstances: Circumstances) -> Result<()> {
+        self.close_epoch(member)?;
         let Self { cache, jobs, trainer, .. } = self;
-        let unknown = || Error::invalid(format!("the log speaks of job {member}, which has not joined"));
-        let job = jobs.get_mut(&member).ok_or_else(unknown)?;
-        if let Some(last) = job.last.take() {
-            for batch in trainer.train(member, &last) {
-                let scores = job.planner.score().of(&batch.losses);
-                let at = (last.epoch(), last.rank_len(), batch.position);
-                let all = reports(at, &batch.ids, &batch.losses, &scores);
-                let valid: Vec<_> = all.into_iter().filter(|report| !report.value.is_nan()).collect();
-                let mut done = 0;
-                while done < valid.len() {
-                    done += job.planner.report(&valid[done..]);
-                }
-            }
-            job.planner.close(last.epoch());
-        }
+        let job = jobs.get_mut(&member).ok_or_else(|| unknown(member))?;
         let reevaluated = match job.planner.reevaluation(epoch) {
             Reevaluation::Nothing => Vec::new(),
             Reevaluation::Set(ids) => trainer.evaluate(member, epoch, &ids),
@@ -175,6 +203,7 @@ impl<'a> Replay<'a> {
         }
         made.packing.packages.iter().for_each(|(number, _)| job.planner.written(*number));
         let schedule = Schedule::new(Arc::clone(&made.plan), job.samples).with_packages(made.packages);
+        job.run.drop_done();
         job.run.planned(schedule, &made.packing);
         job.run.tally_mut().begun(epoch, made.plan.len());
         job.last = Some(made.plan);
@@ -183,15 +212,28 @@ impl<'a> Replay<'a> {
 
     /// Decides the next slots of a job's plans, and serves them.
     fn decide(&mut self, member: MemberId, slots: u64) -> Result<()> {
-        let Self { cache, jobs, .. } = self;
-        let short = || Error::invalid("the log decides more slots than were planned");
-        let job = jobs.get_mut(&member).ok_or_else(short)?;
         let mut changes = Vec::new();
         for _ in 0..slots {
-            let (epoch, block) = job.run.next_block().ok_or_else(short)?;
-            job.run.step(cache, &mut changes);
-            job.run.serve(epoch, block.start);
+            changes.clear();
+            if !self.step(member, &mut changes)? {
+                return Err(Error::invalid("the log decides more slots than were planned"));
+            }
         }
         Ok(())
     }
+
+    /// Decides the next slot of a job's plans, and serves it: what that brought about is appended to `changes`. False when
+    /// its plans are decided to their end.
+    pub fn step(&mut self, member: MemberId, changes: &mut Vec<Change>) -> Result<bool> {
+        let Self { cache, jobs, .. } = self;
+        let job = jobs.get_mut(&member).ok_or_else(|| unknown(member))?;
+        let Some((epoch, block)) = job.run.next_block() else { return Ok(false) };
+        job.run.step(cache, changes);
+        job.run.serve(epoch, block.start);
+        Ok(true)
+    }
+}
+
+fn unknown(member: MemberId) -> Error {
+    Error::invalid(format!("the log speaks of job {member}, which has not joined"))
 }

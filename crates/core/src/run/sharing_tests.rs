@@ -73,13 +73,7 @@ fn reads(jobs: &[Job], strategy: &str, seed: Option<u64>) -> Vec<u64> {
         let (time, slot) = next[job];
         if slot % SAMPLES == 0 {
             let epoch = slot / SAMPLES;
-            let others = (0..jobs.len()).filter(|&other| other != job);
-            let place = |other: usize| {
-                let (slot, member) = (next[other].1, members[other]?);
-                let (left, slot) = (SAMPLES - slot % SAMPLES, (slot % SAMPLES).checked_sub(1)?);
-                Some((left, replay.last_plan(member)?.ids()[slot as usize]))
-            };
-            let others_at = others.filter_map(place).max().map(|(_, id)| id);
+            let others_at = replay.others_at(member);
             let circumstances = Circumstances { rates: None, others_at };
             replay.apply(&Event::Planned { member, epoch, world: 1, circumstances }).unwrap();
         }

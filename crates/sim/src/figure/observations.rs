@@ -9,7 +9,7 @@ use hotset_core::{Error, Id, Result};
 use super::{Drawn, Figure, FigureInputs, percent, row};
 use crate::Trace;
 use crate::report::{Bars, Lines, Series};
-use crate::timeline::Timeline;
+use crate::timeline::{StorageClock, Timeline};
 
 pub(super) const IMPACT_5A: Figure = Figure {
     name: "impact-5a",
@@ -275,9 +275,10 @@ fn all_samples(trace: &Trace) -> Vec<Id> {
 
 /// Modelled seconds to evaluate `ids`, of which `read` come from storage.
 fn costs(inputs: &FigureInputs<'_>, ids: &[Id], read: &[Id]) -> f64 {
-    let mut timeline = Timeline::new(inputs.scenario.storage, inputs.scenario.compute);
+    let mut storage = StorageClock::new(inputs.scenario.storage);
+    let mut timeline = Timeline::new(inputs.scenario.compute, 0.0);
     timeline.begin_epoch(false);
-    timeline.evaluate(read.iter().map(|&id| inputs.scenario.sizes.size(id)), ids.len());
+    timeline.evaluate(&mut storage, read.iter().map(|&id| inputs.scenario.sizes.size(id)), ids.len());
     timeline.end_epoch().seconds
 }
 
