@@ -49,19 +49,9 @@ impl Engine {
             let (back, outcome) = self.await_objects(state, &objects, &mut wait.half());
             state = back;
             if !matches!(outcome, Ok(true)) {
-                let State { jobs, rooms, .. } = &mut *state;
-                jobs.still(job)?.end_probe(rooms);
+                state.end_probe(job);
             }
         }
-    }
-
-    /// Gives up the probe of a job. True if it had one.
-    pub(crate) fn give_up_probe(&self, serial: u64) -> bool {
-        let mut state = self.shared.lock();
-        let State { jobs, rooms, .. } = &mut *state;
-        let Some(job) = jobs.get_mut(serial).filter(|job| job.probing.plan().is_some()) else { return false };
-        job.end_probe(rooms);
-        true
     }
 }
 
@@ -88,6 +78,13 @@ impl State {
         }
         if let Some(job) = self.jobs.get_mut(serial) {
             job.begin_probe();
+        }
+    }
+
+    /// Gives up the probe of a job, if it has one.
+    pub(crate) fn end_probe(&mut self, serial: u64) {
+        if let Some(job) = self.jobs.get_mut(serial) {
+            job.end_probe(&mut self.rooms);
         }
     }
 

@@ -159,28 +159,40 @@ impl Engine {
         };
         let mut wait = Wait { began, limit: wait, alive };
         let state = self.measure(state, job, (&batch, at), &mut wait)?;
-        let (state, items, missing) = match self.collect(state, job, &batch, &mut wait) {
-            // What a probe reads once more may not come, and be there all the same.
-            Err(_) if self.give_up_probe(job) => self.collect(self.shared.lock(), job, &batch, &mut wait)?,
-            collected => collected?,
-        };
+        let (state, items, missing) = self.collect(state, job, &batch, &mut wait)?;
         self.finish(state, job, &batch, &items, missing, began)
     }
 
     /// Holds a request's objects and waits until they have arrived; how many had not.
     fn collect<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         job: u64,
         batch: &Batch,
         wait: &mut Wait<'_>,
     ) -> Result<(MutexGuard<'a, State>, Vec<Item>, usize)> {
-        let (mut state, items, missing) = self.hold(state, job, batch, wait)?;
-        if missing > 0 {
+        loop {
+            let (held, items, missing) = self.hold(state, job, batch, wait)?;
+            state = held;
+            if missing == 0 {
+                return Ok((state, items, missing));
+            }
             fetching::wake(&self.shared, &mut state);
-            state = self.wait_for(state, job, &items, wait)?;
+            let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
+            let (back, outcome) = self.await_objects(state, &objects, wait);
+            state = back;
+            let error = match outcome {
+                Ok(true) => return Ok((state, items, missing)),
+                Ok(false) => state.overdue(job, &items, wait.limit),
+                Err(error) => error,
+            };
+            state.give_back(job, &items);
+            // What a probe reads once more may not come, and be there all the same.
+            if wait.is_over() || !items.iter().any(|item| item.apart) {
+                return Err(error);
+            }
+            state.end_probe(job);
         }
-        Ok((state, items, missing))
     }
 
     /// Holds a request's objects; waits for memory only while this reader's own spilled batch is leased.
@@ -222,25 +234,6 @@ impl Engine {
             let State { jobs, rooms, .. } = &mut *state;
             while matches!(jobs.still(job)?.catch_up(rooms, batch)?, CaughtUp::More) {}
         }
-    }
-
-    /// Waits until every held object has arrived.
-    fn wait_for<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        job: u64,
-        items: &[Item],
-        wait: &mut Wait<'_>,
-    ) -> Result<MutexGuard<'a, State>> {
-        let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
-        let (mut state, outcome) = self.await_objects(state, &objects, wait);
-        let error = match outcome {
-            Ok(true) => return Ok(state),
-            Ok(false) => state.overdue(job, items, wait.limit),
-            Err(error) => error,
-        };
-        state.give_back(job, items);
-        Err(error)
     }
 
     /// Waits until all of these objects have arrived; false if the time is over before.

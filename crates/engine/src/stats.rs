@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotset_core::benefit::{Phase, Standing};
-use hotset_core::cache::Event;
+use hotset_core::cache::{Cache, Event};
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
 use hotset_core::{Id, Remark, Result};
@@ -186,7 +186,7 @@ impl Engine {
                 cache_members: cache.members() as u64,
                 benefit: job.probing.gauge.benefit(),
                 benefit_epoch: job.probing.gauge.measured(),
-                standing: cache.standing(job.run.member()),
+                standing: standing(cache, job),
                 probing: job.probing.plan().is_some(),
                 resident_samples: cache.residents(),
                 resident_bytes: cache.policy().used(),
@@ -208,6 +208,15 @@ impl Engine {
             })
         })
         .collect()
+    }
+}
+
+/// How a job stands. One that has its cache for itself, and gains so little that the cache has no memory, gains little beside
+/// the jobs of other caches.
+fn standing(cache: &Cache, job: &Job) -> Standing {
+    match cache.standing(job.run.member()) {
+        Standing::Alone if cache.policy().capacity() == 0 => Standing::GainsLittle,
+        standing => standing,
     }
 }
 

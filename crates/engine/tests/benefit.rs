@@ -260,7 +260,7 @@ fn memory_goes_to_the_dataset_whose_jobs_gain() {
     let held = slow.get(1, 0, &plan[..BATCH]);
     fast.train(0);
     settles("memory is divided by gain", || (fast.stats().capacity, slow.stats().capacity) == (800_000, 0));
-    assert_eq!(slow.stats().resident_samples, 0);
+    assert_eq!((slow.stats().resident_samples, slow.stats().standing), (0, Standing::GainsLittle));
     slow.reader.check(&plan[..BATCH], &held);
     slow.reader.release(held);
     slow.walk(1, &plan, BATCH..plan.len());

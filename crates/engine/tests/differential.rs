@@ -3,15 +3,13 @@
 //! packages and runs of shards, and with a kill in the middle.
 //!
 //! Workers ask at once for a batch each, and then all of these are reported. Losses are a function of sample and epoch.
-//! Where time has a say (a policy that takes scores at once, `fresh` left to itself, jobs that share a cache), the run is
-//! replayed from the log of its cache.
+//! Where time has a say (a policy that takes scores at once, `fresh` left to itself), the run is replayed from the log of its
+//! cache; jobs that share one are in `together`.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::common::{self, Reader, dataset, request, sharded};
-use hotset_core::benefit::Phase;
 use hotset_core::cache::{Cache, Event, MemberId};
 use hotset_core::counters::PlanCounters;
 use hotset_core::packages::Origin;
@@ -23,8 +21,8 @@ use hotset_engine::{Config, Engine, JobRequest, Trained};
 use hotset_store::Opened;
 
 const SAMPLES: usize = 600;
-const EPOCHS: u64 = 5;
-const BATCH: usize = 16;
+pub(crate) const EPOCHS: u64 = 5;
+pub(crate) const BATCH: usize = 16;
 /// The epoch in which a server is killed.
 const KILLED: u64 = 2;
 
@@ -49,7 +47,7 @@ impl How {
 }
 
 /// The batches of those positions, of every rank.
-fn batches(plan: &Plan, positions: Range<usize>) -> Vec<(u32, usize, Vec<Id>)> {
+pub(crate) fn batches(plan: &Plan, positions: Range<usize>) -> Vec<(u32, usize, Vec<Id>)> {
     let batch = |rank: u32, from: usize| {
         let ids = (from..(from + BATCH).min(positions.end)).map(|at| plan.ids()[plan.slot(rank, at)]);
         (rank, from, ids.collect())
@@ -60,19 +58,19 @@ fn batches(plan: &Plan, positions: Range<usize>) -> Vec<(u32, usize, Vec<Id>)> {
         .collect()
 }
 
-fn sizes() -> Vec<u64> {
+pub(crate) fn sizes() -> Vec<u64> {
     (0..SAMPLES as u64).map(|id| 60 + id * 7919 % 90).collect()
 }
 
 /// A loss that falls, at another pace for every sample.
-fn loss(id: Id, epoch: u64) -> f32 {
+pub(crate) fn loss(id: Id, epoch: u64) -> f32 {
     let pace = Rng::new(u64::from(id), 0, "pace").unit();
     let luck = Rng::new(u64::from(id), epoch, "luck").unit();
     (3.0 * (-(epoch as f64) * pace / 3.0).exp() + luck / 4.0) as f32
 }
 
 /// The plan of an epoch, and what is counted of it.
-type Counted = (Vec<Id>, PlanCounters);
+pub(crate) type Counted = (Vec<Id>, PlanCounters);
 
 fn simulated(config: run::Config, how: How) -> Vec<Counted> {
     let mut run = Run::new(config).unwrap();
@@ -111,7 +109,7 @@ fn simulated(config: run::Config, how: How) -> Vec<Counted> {
     seen
 }
 
-fn accuracy(epoch: u64) -> f64 {
+pub(crate) fn accuracy(epoch: u64) -> f64 {
     // It stops rising, so that `pads` falls back to a shuffle.
     [0.1, 0.5, 0.6, 0.6, 0.5][epoch as usize]
 }
@@ -225,7 +223,7 @@ impl Trainer for Told {
 }
 
 /// What each job of a log counts when that is replayed.
-fn replayed(configs: &[run::Config], log: &[Event]) -> Vec<Vec<Counted>> {
+pub(crate) fn replayed(configs: &[run::Config], log: &[Event]) -> Vec<Vec<Counted>> {
     let cache = Cache::new(configs[0].policy(), SAMPLES);
     let (mut told, mut config) = (Told, |member: MemberId| configs[member as usize].clone());
     let mut replay = Replay::new(cache, &mut config, &mut told);
@@ -244,7 +242,7 @@ fn replayed(configs: &[run::Config], log: &[Event]) -> Vec<Vec<Counted>> {
 }
 
 /// The configuration of the simulator's run for the engine's request.
-fn config(opened: &Opened, request: &JobRequest, world: u32) -> run::Config {
+pub(crate) fn config(opened: &Opened, request: &JobRequest, world: u32) -> run::Config {
     let strategy = sampling::find(request.strategy.as_deref().unwrap()).unwrap();
     let policy = policy::find(request.policy.as_deref().unwrap_or(strategy.policy)).unwrap();
     let texts = |settings: &std::collections::BTreeMap<String, String>| -> Vec<(String, String)> {
@@ -391,126 +389,6 @@ fn what_goes_by_how_fast_storage_is_counts_the_same_when_it_is_replayed() {
     let opened = dataset(&sizes()).0;
     for how in ways(0) {
         compare(&opened, "carousel", "carousel", &[], None, how);
-    }
-}
-
-/// Trains jobs at once, each with two workers, over one cache. Where `gains` says how many times as long a job's batches take
-/// that are read from storage, workers tell that.
-fn live_together(
-    opened: &Opened,
-    requests: &[JobRequest],
-    gains: Option<fn(u64) -> u32>,
-) -> (Vec<Vec<Counted>>, Vec<Event>) {
-    let engine =
-        Engine::new(Config { log: true, memory: Some(opened.catalog.bytes() / 4), ..common::config() });
-    for request in requests {
-        engine.open_job(Reader::new(&engine, opened).session, request.clone(), None).unwrap();
-    }
-    let train = |request: &JobRequest| {
-        let job: &'static str = request.job.clone().leak();
-        let mut plans = Vec::new();
-        for epoch in 0..EPOCHS {
-            let plan = engine.begin_epoch(job, epoch, (0, 1), 0, false).unwrap();
-            let all = batches(&plan, 0..plan.rank_len());
-            let mut workers = [(); 2].map(|()| Reader::of_job(&engine, opened, job));
-            for some in all.chunks(workers.len()) {
-                for ((_, from, _), reader) in some.iter().zip(&mut workers) {
-                    let before = from.checked_sub(2 * BATCH);
-                    let phase = before.and_then(|before| engine.probed(job, epoch, before));
-                    let times = |gains: fn(u64) -> u32| {
-                        if phase == Some(Phase::Misses) { gains(request.seed) } else { 1 }
-                    };
-                    reader.since = gains.map(|gains| Duration::from_millis(10) * times(gains));
-                }
-                std::thread::scope(|scope| {
-                    for ((_, _, ids), reader) in some.iter().zip(&mut workers) {
-                        scope.spawn(move || {
-                            let index = |&id: &Id| Index { epoch: Some(epoch), sample: id.into() }.into_raw();
-                            let held = reader.get(&ids.iter().map(index).collect::<Vec<_>>()).unwrap();
-                            reader.release(held);
-                        });
-                    }
-                });
-                for (rank, from, ids) in some {
-                    let losses: Vec<f32> = ids.iter().map(|&id| loss(id, epoch)).collect();
-                    let upto = (from + ids.len()) as u64;
-                    let trained = Trained { epoch, rank: *rank, upto, ids, losses: &losses };
-                    engine.report(job, trained).unwrap();
-                }
-            }
-            engine.end_epoch(job, epoch, 0, Some(accuracy(epoch))).unwrap();
-            plans.push(plan.ids().to_vec());
-        }
-        let counters = engine.job_stats(Some(job)).remove(0).epochs.into_iter();
-        plans.into_iter().zip(counters.map(|(_, counters)| counters.plan)).collect()
-    };
-    let counted = std::thread::scope(|scope| {
-        let threads: Vec<_> = requests.iter().map(|request| scope.spawn(|| train(request))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    (counted, engine.take_log(&requests[0].job).unwrap())
-}
-
-#[test]
-fn jobs_that_share_a_cache_count_the_same_when_its_log_is_replayed() {
-    let opened = dataset(&sizes()).0;
-    for policy in policy::REGISTRY.iter().filter(|policy| policy.shared && policy.bounded) {
-        let request = |(seed, strategy): (u64, &str)| JobRequest {
-            job: format!("{}-{seed}", policy.name),
-            seed,
-            strategy: Some(strategy.into()),
-            epochs: Some(EPOCHS),
-            ..request(&opened, "20%", policy.name)
-        };
-        let requests: Vec<JobRequest> =
-            [(1, "uniform"), (2, "iis"), (3, "uniform")].into_iter().map(request).collect();
-        let (found, log) = live_together(&opened, &requests, None);
-        let shared = found.iter().flatten().map(|(_, counters)| counters.shared_hits).sum::<u64>();
-        assert!(shared > 50, "{}: {shared} hits on what another has brought", policy.name);
-        compare_together(&opened, &requests, &found, &log);
-    }
-}
-
-/// Compares what was counted of jobs that share a cache with the replay of its log.
-fn compare_together(opened: &Opened, requests: &[JobRequest], found: &[Vec<Counted>], log: &[Event]) {
-    let (capacity, policy) = (opened.catalog.bytes() / 5, &requests[0].policy);
-    let configs: Vec<run::Config> =
-        requests.iter().map(|request| run::Config { capacity, ..config(opened, request, 1) }).collect();
-    for (job, (expected, found)) in replayed(&configs, log).iter().zip(found).enumerate() {
-        for (epoch, (expected, found)) in expected.iter().zip(found).enumerate() {
-            assert!(expected.0 == found.0, "{policy:?}: another plan of {epoch} of job {job}");
-            assert_eq!(expected.1, found.1, "{policy:?}: epoch {epoch} of job {job}");
-        }
-    }
-}
-
-#[test]
-fn jobs_that_are_measured_count_the_same_when_the_log_of_their_cache_is_replayed() {
-    // So large that no window holds an epoch.
-    let opened = dataset(&sizes().into_iter().map(|size| 80 * size).collect::<Vec<u64>>()).0;
-    for policy in ["lru", "icache", "quiver"] {
-        let request = |(seed, strategy): (u64, &str)| JobRequest {
-            job: format!("{policy}-{seed}"),
-            seed,
-            strategy: Some(strategy.into()),
-            // So long that it is worth measuring.
-            epochs: Some(100),
-            ..request(&opened, "20%", policy)
-        };
-        let requests: Vec<JobRequest> =
-            [(1, "uniform"), (2, "iis"), (3, "uniform")].into_iter().map(request).collect();
-        let gains = |seed: u64| if seed == 3 { 1 } else { 4 * seed as u32 };
-        let (found, log) = live_together(&opened, &requests, Some(gains));
-        let mut weighed: Vec<(MemberId, f64)> = log
-            .iter()
-            .filter_map(|event| match event {
-                Event::Weighed { member, benefit } => Some((*member, *benefit)),
-                _ => None,
-            })
-            .collect();
-        weighed.sort_by_key(|(member, _)| *member);
-        assert_eq!(weighed, [(0, 4.0), (1, 8.0), (2, 1.0)], "{policy}");
-        compare_together(&opened, &requests, &found, &log);
     }
 }
 

@@ -19,3 +19,4 @@ mod restart;
 mod runs;
 mod serving;
 mod sharing;
+mod together;

@@ -13,6 +13,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{config, content, request, sharded};
@@ -95,6 +96,8 @@ struct Client {
     job: &'static str,
     opened: Opened,
     maps: HashMap<u32, Mmap>,
+    /// What it tells of how long its last batch took.
+    since: Option<Duration>,
 }
 
 impl Client {
@@ -108,7 +111,7 @@ impl Client {
             identity: opened.identity.clone(),
             cached: false,
         };
-        Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new() }
+        Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new(), since: None }
     }
 
     /// Gets a batch, looks at its bytes while others run, and lets go of it. False if it could not be had.
@@ -120,7 +123,7 @@ impl Client {
     /// Gets a batch and looks at its bytes while others run; its lease, if it could be had.
     fn take(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> Option<u64> {
         let wait = Duration::from_secs(600);
-        let asked = Asked { indices, purpose, since: None };
+        let asked = Asked { indices, purpose, since: self.since };
         let grant = match self.engine.get_batch_for(self.session, self.job, rank, asked, wait, &mut || true) {
             Ok(grant) => grant,
             Err(_) => return None,
@@ -376,4 +379,54 @@ fn neighbours_of_shards_in_one_request() {
         main.go();
         engine.stop();
     });
+}
+
+#[test]
+fn a_job_that_is_measured_while_reads_fail_and_another_ends_it() {
+    static PROBED: AtomicU64 = AtomicU64::new(0);
+    schedules(|| {
+        let opened = dataset(48, 60, 9);
+        let engine = engine();
+        let asked = JobRequest { epochs: Some(1000), ..request(&opened, "100%", "minio") };
+        let main = Client::new(&engine, &opened, "one");
+        open(&main, asked.clone());
+        let epoch = |epoch: u64| {
+            let plan = engine.begin_epoch("one", epoch, (0, 1), 0, false).unwrap();
+            let index = |id: Id| Index { epoch: Some(epoch), sample: id.into() }.into_raw();
+            plan.rank_ids(0).map(index).collect::<Vec<u64>>()
+        };
+        // What is there to be hit, in the second epoch.
+        let mut first = Client::new(&engine, &opened, "one");
+        for index in epoch(0) {
+            first.read(0, &[index], Purpose::Served);
+        }
+        first.go();
+        let other = Client::new(&engine, &opened, "two");
+        open(&other, asked);
+        let indices = Arc::new(epoch(1));
+        let readers: Vec<_> = (0..2)
+            .map(|worker| {
+                let (mut client, indices) = (Client::new(&engine, &opened, "one"), Arc::clone(&indices));
+                client.since = Some(Duration::from_millis(10));
+                thread::spawn(move || {
+                    for index in indices.iter().skip(worker).step_by(2) {
+                        client.read(0, &[*index], Purpose::Served);
+                    }
+                    client.go();
+                })
+            })
+            .collect();
+        if thread_rng().gen_bool(0.3) {
+            engine.end_job("one");
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        let stats = engine.job_stats(Some("one")).pop();
+        PROBED.fetch_add(stats.map_or(0, |stats| stats.total.clock.probe_requests), Ordering::Relaxed);
+        engine.end_jobs();
+        is_quiet(&engine);
+        engine.stop();
+        assert_eq!(engine.stats().occupied, 0, "nothing is left of a job that has ended");
+        [main, other].into_iter().for_each(Client::go);
+    });
+    assert!(PROBED.load(Ordering::Relaxed) > 0, "it was measured in none of these orders");
 }

@@ -25,7 +25,7 @@ pub enum Standing {
     Alone,
     /// It is: no job of the cache gains enough.
     NoneGains,
-    /// It is not: others of the cache gain more.
+    /// It is not: others gain more.
     GainsLittle,
 }
 
@@ -47,7 +47,10 @@ impl Standing {
                 format!("eligible: {}, but no job of its cache gains more than {ELIGIBLE}", times())
             }
             Self::GainsLittle => {
-                format!("not eligible: {} (at most {ELIGIBLE}), so that other jobs have the cache", times())
+                format!(
+                    "not eligible: {} (at most {ELIGIBLE}), so that jobs that gain more have the memory",
+                    times()
+                )
             }
         }
     }

@@ -297,7 +297,8 @@ impl Job {
         if before == Stage::Waiting {
             rooms.claim(&self.dataset, id, false);
         }
-        Ok(Some(Item { id, object, role: Role::Planned { epoch, slot, before, generation } }))
+        let role = Role::Planned { epoch, slot, before, generation };
+        Ok(Some(Item { id, object, apart: copy.is_some(), role }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -351,7 +352,7 @@ impl Job {
             None if kept => Role::Kept { hit },
             None => Role::Unplanned { hit },
         };
-        Ok(Some(Item { id, object, role }))
+        Ok(Some(Item { id, object, apart: false, role }))
     }
 
     /// Makes an object for a read that a reader waits for, to be queued. Without room in the arena the rest of the batch

@@ -25,6 +25,8 @@ pub(crate) enum Role {
 pub(crate) struct Item {
     pub(crate) id: Id,
     pub(crate) object: u32,
+    /// Whether the object was read for it alone, though the sample is kept.
+    pub(crate) apart: bool,
     pub(crate) role: Role,
 }
 
