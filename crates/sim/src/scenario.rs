@@ -103,6 +103,16 @@ impl Scenario {
         self.trace.epochs()
     }
 
+    /// The same with the first `epochs` alone.
+    pub(crate) fn shortened(&self, epochs: usize) -> Result<Self> {
+        let first = |trace: &Arc<Trace>| {
+            let rows = (0..epochs.min(trace.epochs())).flat_map(|epoch| trace.row(epoch).iter().copied());
+            Trace::new(trace.samples(), rows.collect()).map(Arc::new)
+        };
+        let reevaluated = self.reevaluated.as_ref().map(first).transpose()?;
+        Ok(Self { trace: first(&self.trace)?, reevaluated, ..self.clone() })
+    }
+
     /// How fast the storage and the trainer are at best, in samples a second.
     pub fn rates(&self) -> Rates {
         let mean = self.bytes as f64 / self.samples() as f64;

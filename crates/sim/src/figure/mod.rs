@@ -4,6 +4,7 @@
 //! the command line, so that only their ratios compare. Means are over all epochs, as the papers take them.
 
 mod arms;
+mod jobs;
 mod observations;
 mod parts;
 mod shade;
@@ -49,13 +50,15 @@ pub static FIGURES: &[Figure] = &[
     shade::SHADE_5,
     shade::SHADE_7,
     shade::SHADE_12,
+    jobs::QUIVER_3,
 ];
 
 /// Figures that take more than a trace, and what they take.
 pub static ABSENT: &[(&str, &str)] = &[
     ("icache-table1, icache-table3, impact-table1, impact-16", "accuracy: takes training"),
     ("icache-13", "several nodes"),
-    ("icache-14, quiver-3, quiver-6, quiver-7, quiver-table3", "several jobs on one cache"),
+    ("icache-14", "the traces of two models: `hotset simulate --jobs FILE`"),
+    ("quiver-6, quiver-7", "several datasets on one server, and chunks over time"),
     ("icache-table2, icache-8b", "ImageNet: a trace of a training on it"),
 ];
 
