@@ -18,7 +18,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.btree_map(["."]);
     // They hold credentials; `proto.rs` writes ones that leave them out.
     config.skip_debug(["OpenDataset", "OpenJob"]);
-    for message in ["Stats", "ServerStats", "JobStats", "EpochStats", "RankWait", "Region", "PackageStats"] {
+    for message in [
+        "Stats",
+        "ServerStats",
+        "SharedStats",
+        "ContentStats",
+        "JobStats",
+        "EpochStats",
+        "RankWait",
+        "Region",
+        "PackageStats",
+    ] {
         config.type_attribute(format!(".hotset.v1.{message}"), "#[derive(serde::Serialize)]");
     }
     let by_name = "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default, deny_unknown_fields)]";

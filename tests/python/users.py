@@ -61,12 +61,17 @@ SERVE = "sys.exit(hotset._core.main(['hotset', 'serve', *sys.argv[1:]]))"
 
 
 def start(
-    user: int, script: str, environment: Mapping[str, str], *arguments: str, groups: Sequence[int] = ()
+    user: int,
+    script: str,
+    environment: Mapping[str, str],
+    *arguments: str,
+    groups: Sequence[int] = (),
+    before: str = "",
 ) -> subprocess.Popen[str]:
-    """Starts a process of `user` that runs a script."""
+    """Starts a process of `user` that runs a script, after what it does `before` it is that user's."""
     need_root()
     return subprocess.Popen(
-        [sys.executable, "-c", _BECOME + script, str(user), json.dumps([*groups]), *arguments],
+        [sys.executable, "-c", before + _BECOME + script, str(user), json.dumps([*groups]), *arguments],
         env=dict(environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -77,10 +82,15 @@ def start(
 
 
 def run(
-    user: int, script: str, environment: Mapping[str, str], *arguments: str, groups: Sequence[int] = ()
+    user: int,
+    script: str,
+    environment: Mapping[str, str],
+    *arguments: str,
+    groups: Sequence[int] = (),
+    before: str = "",
 ) -> str:
     """What a script prints as `user`."""
-    process = start(user, script, environment, *arguments, groups=groups)
+    process = start(user, script, environment, *arguments, groups=groups, before=before)
     out, error = process.communicate("", timeout=120)
     assert process.returncode == 0, error
     return out

@@ -4,7 +4,7 @@
 //! not have (regions, packages, notes of its strategy) takes no line.
 
 use hotset_core::bytes::human;
-use hotset_wire::proto::{EpochStats, JobStats, PackageStats, ServerStats};
+use hotset_wire::proto::{ContentStats, EpochStats, JobStats, PackageStats, ServerStats, SharedStats};
 
 use crate::stats::Found;
 use crate::table::{Column, folded, wrapped};
@@ -51,8 +51,25 @@ fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
     );
     let mut lines =
         vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory];
+    lines.extend(shared_cache(stats));
+    lines.extend(contents(stats));
     lines.extend(refused(stats));
     lines
+}
+
+/// The shared cache that the server asks, where it asks one.
+fn shared_cache(stats: &ServerStats) -> Option<String> {
+    let SharedStats { socket, asked, found, failed, wrong, offered, dropped } = stats.shared.as_ref()?;
+    Some(format!(
+        "  shared cache {socket}: asked for {asked}, {found} found, {wrong} wrong; offered {offered}, {dropped} dropped; {}",
+        counted(*failed, "failure")
+    ))
+}
+
+/// What a shared cache keeps.
+fn contents(stats: &ServerStats) -> Option<String> {
+    let ContentStats { contents, asked, found, put } = stats.contents.as_ref()?;
+    Some(format!("  {}; asked for {asked}, {found} found; {put} put", counted(*contents, "content")))
 }
 
 /// What the server refused, where it did.
@@ -209,6 +226,9 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     }
     if rows.iter().any(|(_, epoch)| epoch.joined > 0) {
         storage.push(column("joined", |epoch| epoch.joined.to_string()));
+    }
+    if rows.iter().any(|(_, epoch)| epoch.peer_reads > 0) {
+        storage.push(column("peer\nreads", |epoch| epoch.peer_reads.to_string()));
     }
     let waiting = vec![
         column("late", |epoch| epoch.late.to_string()),

@@ -172,3 +172,20 @@ fn whether_a_job_is_eligible_is_said_with_the_reason_in_any_width() {
     assert!(words.join(" ").contains("1.02 times as long, being measured now"), "{narrow}");
     assert!(!shown(JobStats::default(), 1, 200).contains("eligible"), "a job that has no other beside it");
 }
+
+#[test]
+fn a_shared_cache_is_shown_from_both_sides() {
+    let shared =
+        Some(SharedStats { socket: "s.sock".into(), asked: 5, found: 3, failed: 1, ..Default::default() });
+    let stats = ServerStats { shared, ..ServerStats::default() };
+    let told = server("x.sock", Some(&stats)).pop().unwrap();
+    assert_eq!(told, "  shared cache s.sock: asked for 5, 3 found, 0 wrong; offered 0, 0 dropped; 1 failure");
+    let contents = Some(ContentStats { contents: 1, asked: 2, found: 1, put: 1 });
+    let stats = ServerStats { contents, ..ServerStats::default() };
+    assert_eq!(server("x.sock", Some(&stats)).pop().unwrap(), "  1 content; asked for 2, 1 found; 1 put");
+    let job = JobStats {
+        epochs: vec![EpochStats { served: 9, peer_reads: 7, ..EpochStats::default() }],
+        ..JobStats::default()
+    };
+    assert!(shown(job, 1, 200).contains("peer"));
+}

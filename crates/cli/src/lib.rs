@@ -34,7 +34,7 @@ Most trainings need none of these: hotset.ImageFolder starts a private server by
 
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Stats(stats::Stats),
     State(state::State),
     Pack(pack::Pack),

@@ -10,7 +10,7 @@ use clap::Args;
 use hotset_core::bytes::{Amount, human};
 use hotset_core::{Error, Result};
 use hotset_engine::machine_memory;
-use hotset_server::{Audience, Group, Options, Quota, Server, loopback};
+use hotset_server::{Audience, Group, Options, Quota, Server, SharedAt, loopback, user_number};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -24,6 +24,8 @@ const MOST: usize = 1 << 14;
 /// Seconds that a plan waits for ranks that have not come or not reported.
 const PATIENCE: u64 = 10;
 
+/// The memory of a shared cache by default.
+const TENANTS: &str = "25%";
 /// Reads in flight by default: enough to hide a few milliseconds of latency.
 const CONCURRENCY: usize = 32;
 /// With pauses of up to two seconds these outlast a store that is away for a minute.
@@ -40,6 +42,8 @@ Examples:
   hotset serve --memory 40% --concurrency 64
   hotset serve --metrics 9464 --log-format json
   hotset serve --group ml --socket /run/hotset/server.sock --quota memory=64GiB
+  hotset serve --tenants --socket /run/hotset/shared.sock --memory 25%
+  hotset serve --shared /run/hotset/shared.sock    # after `hotset digest`
   hotset serve --config /etc/hotset.toml    # the same names: memory = \"40%\"")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.sock in $HOTSET_RUNTIME_DIR, $XDG_RUNTIME_DIR/hotset or /tmp/hotset-UID]
@@ -79,6 +83,15 @@ pub(crate) struct Serve {
     /// Let members of this group use the server too: they may read through it whatever its user can read. Needs --socket
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+    /// Be a shared cache for the servers of all users of this host: keep contents by their hash, read nothing. Needs --socket
+    #[arg(long)]
+    tenants: bool,
+    /// Ask this shared cache before storage, by the hashes that `hotset digest` keeps, and offer it what is read
+    #[arg(long, env = "HOTSET_SHARED", value_name = "PATH")]
+    shared: Option<PathBuf>,
+    /// The user whose shared cache that is, where it is neither root's nor yours: a name or a number
+    #[arg(long, env = "HOTSET_SHARED_USER", value_name = "USER")]
+    shared_user: Option<String>,
     /// The most that one user may take: memory=8GiB,jobs=4,connections=256,requests=5000, or some of these
     #[arg(long, value_name = "LIMITS")]
     quota: Option<String>,
@@ -125,7 +138,10 @@ impl Serve {
             LogFormat::Text => filtered.with(lines).try_init(),
             LogFormat::Json => filtered.with(lines.json()).try_init(),
         };
-        let audience = self.audience(file.group)?;
+        let tenants = self.tenants || file.tenants.unwrap_or_default();
+        let audience = self.audience(file.group, tenants)?;
+        let user = self.shared_user.clone().or(file.shared_user).as_deref().map(user_number).transpose()?;
+        let shared = self.shared.clone().or(file.shared).map(|socket| SharedAt { socket, user });
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
             None if audience != Audience::Own => {
@@ -144,12 +160,18 @@ impl Serve {
             socket,
             embedded: self.embedded,
             watch: self.watch.clone(),
-            memory: memory.as_deref().map(share_of_machine).transpose()?,
+            memory: match (tenants, memory.as_deref()) {
+                (false, memory) => memory.map(share_of_machine).transpose()?,
+                (true, memory) => Some(of_machine(memory.unwrap_or(TENANTS))?),
+            },
             concurrency: in_flight(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
             retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             patience: Duration::from_secs(PATIENCE),
             audience,
+            tenants,
+            shared: shared.filter(|_| !tenants),
+            digests: place::digests(),
             quota: Quota::parse(&self.quota.clone().or(file.quota).unwrap_or_default(), machine_memory())?,
             metrics: self.metrics.clone().or(file.metrics).as_deref().map(loopback).transpose()?,
             record: self.record.clone().or(file.record),
@@ -160,9 +182,12 @@ impl Serve {
     }
 
     /// Whom it works for.
-    fn audience(&self, group: Option<String>) -> Result<Audience> {
-        let group = self.group.clone().or(group);
-        group.map_or(Ok(Audience::Own), |group| Ok(Audience::Group(Group::find(&group)?)))
+    fn audience(&self, group: Option<String>, tenants: bool) -> Result<Audience> {
+        match self.group.clone().or(group) {
+            Some(group) => Ok(Audience::Group(Group::find(&group)?)),
+            None if tenants => Ok(Audience::Everyone),
+            None => Ok(Audience::Own),
+        }
     }
 
     /// A private server speaks up only when a person should act.
@@ -204,6 +229,11 @@ fn in_flight(concurrency: usize) -> Result<usize> {
 
 /// The bytes that jobs may keep, so that they and the reserve beside them fit what was given.
 fn share_of_machine(text: &str) -> Result<u64> {
+    Ok(of_machine(text)? / 8 * 7)
+}
+
+/// Bytes, or a share of the machine's.
+fn of_machine(text: &str) -> Result<u64> {
     let machine = machine_memory();
     let amount: Amount =
         text.parse().map_err(|error: Error| Error::invalid(format!("`memory`: {}", error.message)))?;
@@ -215,7 +245,7 @@ fn share_of_machine(text: &str) -> Result<u64> {
             human(machine)
         )));
     }
-    Ok(given / 8 * 7)
+    Ok(given)
 }
 
 #[cfg(test)]

@@ -35,6 +35,9 @@ pub(crate) struct Settings {
     pub(crate) metrics: Option<String>,
     pub(crate) group: Option<String>,
     pub(crate) quota: Option<String>,
+    pub(crate) tenants: Option<bool>,
+    pub(crate) shared: Option<PathBuf>,
+    pub(crate) shared_user: Option<String>,
     pub(crate) log: Option<String>,
     pub(crate) log_format: Option<LogFormat>,
 }

@@ -5,7 +5,7 @@
 //! bytes are those that the plan asks for. It is the same in the simulator and in a server, with prefetch or
 //! without, for any number of workers, and after a kill. The *clock's* is everything else: waiting, and every read
 //! that the plan did not ask for, or asked for and another read spared. What storage saw is
-//! the plan's, recovery and [probes](crate::benefit), less what was joined.
+//! the plan's, recovery and [probes](crate::benefit), less what was joined or came from a shared cache.
 //!
 //! Counters change in [`crate::tally`] and nowhere else.
 
@@ -107,6 +107,12 @@ block! {
         probe_requests,
         /// Bytes that this took.
         probe_bytes,
+        /// Samples that came from a shared cache in place of storage.
+        peer_reads,
+        /// Requests that this spared.
+        peer_requests,
+        /// Bytes that this spared.
+        peer_bytes,
         /// Slots that no reader asked for.
         abandoned,
         /// Batches answered from memory of their own, because the arena had no room.
@@ -155,19 +161,19 @@ impl Counters {
     /// Samples that came from storage.
     pub fn storage_reads(&self) -> u64 {
         let asked = self.plan.storage_reads + self.clock.recovery_reads + self.clock.probe_reads;
-        asked.saturating_sub(self.clock.joined)
+        asked.saturating_sub(self.clock.peer_reads + self.clock.joined)
     }
 
     /// Requests that storage saw.
     pub fn storage_requests(&self) -> u64 {
         let asked = self.plan.storage_requests + self.clock.recovery_requests + self.clock.probe_requests;
-        asked.saturating_sub(self.clock.joined_requests)
+        asked.saturating_sub(self.clock.peer_requests + self.clock.joined_requests)
     }
 
     /// Bytes that came from storage.
     pub fn storage_bytes(&self) -> u64 {
         let asked = self.plan.storage_bytes + self.clock.recovery_bytes + self.clock.probe_bytes;
-        asked.saturating_sub(self.clock.joined_bytes)
+        asked.saturating_sub(self.clock.peer_bytes + self.clock.joined_bytes)
     }
 
     /// The papers' hit ratio, which counts what came in packages: (hit + packed) / served.

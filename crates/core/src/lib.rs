@@ -7,6 +7,7 @@ pub mod benefit;
 pub mod bits;
 pub mod bytes;
 pub mod cache;
+pub mod contents;
 pub mod counters;
 pub mod error;
 pub mod id;

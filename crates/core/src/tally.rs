@@ -266,6 +266,14 @@ impl Tally {
         clock.joined_bytes += traffic.bytes;
     }
 
+    /// What was counted as read came from a shared cache, and storage did not have to deliver it.
+    pub fn came_from_peer(&mut self, epoch: Option<u64>, traffic: Traffic) {
+        let clock = &mut self.of(epoch).clock;
+        clock.peer_reads += traffic.reads;
+        clock.peer_requests += traffic.requests;
+        clock.peer_bytes += traffic.bytes;
+    }
+
     /// So many slots were left behind.
     pub fn abandoned(&mut self, epoch: u64, slots: u64) {
         if slots > 0 {

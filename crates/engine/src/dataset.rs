@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use hotset_core::{Error, Id, Kind, Result};
+use hotset_store::digest::Hashes;
 use hotset_store::{Catalog, Opened, Store};
 use slab::Slab;
 
@@ -18,6 +19,8 @@ pub(crate) struct Dataset {
     pub(crate) place: String,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) store: Arc<dyn Store>,
+    /// The hashes of its samples, where they are known.
+    pub(crate) hashes: Option<Arc<Hashes>>,
 }
 
 impl Dataset {
@@ -56,6 +59,7 @@ impl Datasets {
             place: opened.place.clone(),
             catalog: Arc::clone(&opened.catalog),
             store: Arc::clone(&opened.store),
+            hashes: opened.hashes.clone(),
         });
         entry.insert(Open { dataset, clients: HashSet::from([client]) });
     }

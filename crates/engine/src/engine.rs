@@ -4,15 +4,15 @@
 //! plan or a job, listing and reading happen outside. Readers that wait sleep on a signal of their own and
 //! look up twice a second whether their client still lives.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
 use hotset_store::{Catalog, Opened};
 
 use crate::config::Config;
-use crate::fetching::{self, Cause};
+use crate::fetching::{self, Cause, ContentPeer};
 use crate::planning::look_ahead;
 use crate::serving::{Asked, Batch, CaughtUp, Gathered, Purpose};
 use crate::sessions::{Grant, Item, Progress};
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) planned: Condvar,
     pub(crate) stopping: AtomicBool,
     pub(crate) retries: u32,
+    /// Asked before storage is, once there is one.
+    pub(crate) peer: OnceLock<Arc<dyn ContentPeer>>,
     /// The bytes of memory that can still be had; looks into files.
     pub(crate) available: fn() -> u64,
 }
@@ -67,9 +69,16 @@ impl Engine {
                 planned: Condvar::new(),
                 stopping: AtomicBool::new(false),
                 retries,
+                peer: OnceLock::new(),
                 available,
             }),
         }
+    }
+
+    /// Asks `peer` by hash before storage is read, from now on.
+    pub fn share(&self, peer: Arc<dyn ContentPeer>) {
+        // There is one for an engine's life: a second is not asked.
+        let _ = self.shared.peer.set(peer);
     }
 
     /// Registers a client.

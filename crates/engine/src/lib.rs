@@ -29,6 +29,7 @@ mod sync;
 
 pub use config::{Config, JobGrant, JobRequest, OFF};
 pub use engine::{Engine, SessionId};
+pub use fetching::ContentPeer;
 pub use jobs::{Cut, Span};
 pub use memory::{available_memory, machine_memory};
 pub use packing::{Packaging, Place};

@@ -12,6 +12,7 @@ mod interleavings;
 mod jobs;
 mod model;
 mod packages;
+mod peers;
 mod regions;
 mod remarks;
 mod reports;

@@ -77,6 +77,7 @@ fn dataset(samples: usize, size: u64, one_in: u32) -> Opened {
         cached: false,
         place: "memory".into(),
         identity: format!("flaky-{samples}-{size}"),
+        hashes: None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hotset_core::{Error, Result};
 use hotset_engine::{Engine, SessionId};
+use hotset_store::digest::Digest;
 use hotset_store::{Opened, Request, forget, open, open_again};
 use hotset_wire::proto::{DatasetOpened, OpenDataset};
 
@@ -62,6 +63,8 @@ impl Drop for Turn {
 /// What the server remembers of its datasets beside the engine.
 pub(crate) struct Catalogs {
     listings: Option<PathBuf>,
+    /// Where digests are kept, if a shared cache is to be asked.
+    digests: Option<PathBuf>,
     /// The places being listed, so that six workers list one once. A worker that waited for its turn takes what was listed
     /// meanwhile, without looking at every file again.
     turns: Lock<HashMap<String, Arc<Lock<Listing>>>>,
@@ -70,8 +73,8 @@ pub(crate) struct Catalogs {
 }
 
 impl Catalogs {
-    pub(crate) fn new(listings: Option<PathBuf>) -> Self {
-        Self { listings, turns: Lock::default(), requests: Lock::default() }
+    pub(crate) fn new(listings: Option<PathBuf>, digests: Option<PathBuf>) -> Self {
+        Self { listings, digests, turns: Lock::default(), requests: Lock::default() }
     }
 
     /// Opens a dataset for a session; `progress` is told how many samples were listed. Its error ends the listing, unless
@@ -118,6 +121,12 @@ impl Catalogs {
         };
         if !asked.select.is_empty() {
             opened = opened.select(&asked.select)?;
+        }
+        // One that is open here has its hashes.
+        if let Some(digests) = self.digests.as_ref().filter(|_| engine.catalog(&opened.identity).is_err()) {
+            opened.hashes = Digest::open(digests, &opened.place).of(&opened.catalog).map(Arc::new);
+            let known = opened.hashes.as_ref().map_or(0, |hashes| hashes.known());
+            tracing::info!(place = opened.place, known, "samples that a shared cache can be asked for");
         }
         if !asked.expect.is_empty() && asked.expect != opened.identity {
             return Err(Error::changed(format!(

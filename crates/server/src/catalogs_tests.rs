@@ -30,7 +30,7 @@ impl Bench {
             log: false,
             patience: Duration::from_secs(1),
         });
-        Self { engine, catalogs: Catalogs::new(None), data }
+        Self { engine, catalogs: Catalogs::new(None, None), data }
     }
 
     fn place(&self) -> String {

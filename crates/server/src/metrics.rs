@@ -94,6 +94,23 @@ static METRICS: &[Metric] = &[
     server("hotset_reads_in_flight", Gauge, "storage reads in flight", |s| s.reads_in_flight as f64),
     server("hotset_concurrency", Gauge, "the most storage reads in flight", |s| s.concurrency as f64),
     Metric {
+        name: "hotset_shared_total",
+        kind: Counter,
+        meaning: "contents that a shared cache was asked for, gave, gave wrongly, was given or was not, and times it failed",
+        source: Source::ServerBy("what", |s| {
+            let Some(shared) = &s.shared else { return Vec::new() };
+            let figures = [
+                ("asked", shared.asked),
+                ("found", shared.found),
+                ("wrong", shared.wrong),
+                ("failed", shared.failed),
+                ("offered", shared.offered),
+                ("dropped", shared.dropped),
+            ];
+            figures.map(|(what, figure)| (what.to_owned(), figure as f64)).into()
+        }),
+    },
+    Metric {
         name: "hotset_refused_total",
         kind: Counter,
         meaning: "connections and requests refused: of another user, beyond a quota, no frames of ours, or wrong content",
@@ -215,6 +232,13 @@ static METRICS: &[Metric] = &[
     job("hotset_joined_total", Counter, "samples that a plan asked for and another job had", |j| {
         total(j, |e| e.joined)
     }),
+    job(
+        "hotset_peer_reads_total",
+        Counter,
+        "samples that came from a shared cache in place of storage",
+        |j| total(j, |e| e.peer_reads),
+    ),
+    job("hotset_peer_bytes_total", Counter, "their bytes", |j| total(j, |e| e.peer_bytes)),
     job("hotset_abandoned_total", Counter, "slots that no reader asked for", |j| total(j, |e| e.abandoned)),
     job("hotset_spilled_total", Counter, "batches answered from memory of their own", |j| {
         total(j, |e| e.spilled)

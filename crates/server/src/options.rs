@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::{Audience, Quota};
+use crate::sharing::SharedAt;
 
 /// Settings of a server. The environment is not looked at here.
 #[derive(Debug, Clone)]
@@ -15,6 +16,12 @@ pub struct Options {
     pub audience: Audience,
     /// The most that one user may take.
     pub quota: Quota,
+    /// Whether it is a shared cache, which keeps contents for users' own servers and reads nothing.
+    pub tenants: bool,
+    /// The shared cache that it asks before storage; `None` asks none.
+    pub shared: Option<SharedAt>,
+    /// Where the digests of datasets are kept, which a shared cache is asked by.
+    pub digests: Option<PathBuf>,
     /// A private server of one job: it ignores Ctrl-C and ends after the training processes it watches.
     pub embedded: bool,
     /// Training processes to watch from the start.

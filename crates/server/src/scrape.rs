@@ -60,7 +60,7 @@ pub(crate) fn start(address: SocketAddr, host: &Arc<Host>) -> Result<SocketAddr>
         serve(
             &listener,
             || host.strong_count() > 0,
-            || host.upgrade().map(|host| metrics::render(&host.service.stats(""))).unwrap_or_default(),
+            || host.upgrade().map(|host| metrics::render(&host.service.stats())).unwrap_or_default(),
         );
     };
     std::thread::Builder::new().name("hotset-metrics".into()).spawn(run).map_err(failed)?;

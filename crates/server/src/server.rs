@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::access::{Accounts, Audience, Quota, Visit};
 use crate::options::Options;
 use crate::scrape;
-use crate::service::Service;
+use crate::served::Served;
 use crate::session;
 use crate::socket::Socket;
 use crate::watch::Watch;
@@ -30,7 +30,7 @@ const CONNECTIONS: u64 = 1024;
 
 /// What every session of a server shares.
 pub(crate) struct Host {
-    pub(crate) service: Service,
+    pub(crate) service: Served,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) watch: Watch,
     /// Whether it works for the processes it watches alone.
@@ -62,7 +62,7 @@ impl Server {
         let socket = Socket::bind(&options.socket, &options.audience)?;
         let accounts = Arc::new(Accounts::new(usual_quota(&options)));
         let host = Host {
-            service: Service::new(&options, Arc::clone(&accounts))?,
+            service: Served::new(&options, Arc::clone(&accounts))?,
             accounts,
             watch: Watch::default(),
             private: options.embedded,

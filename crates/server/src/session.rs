@@ -8,7 +8,7 @@
 //! A server that stops says nothing: it hangs up on every client, as a killed one does, and clients wait for the next
 //! server or start one. Their leases stay until the process ends, since others may still be served meanwhile.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,9 @@ use hotset_wire::proto::{self, Response, request, response};
 use hotset_wire::socket::{self, Connection, MOST_DESCRIPTORS};
 
 use crate::access::Visit;
+use crate::served::{Served, ServedClient};
 use crate::server::Host;
-use crate::service::{Caller, Client, Reply};
+use crate::service::{Caller, Reply};
 use crate::watch::{Guest, counts_as_we_do};
 
 /// How long a client has to introduce itself, and to take an answer.
@@ -29,20 +30,26 @@ const LOOK_UP: Duration = Duration::from_millis(200);
 /// How often a client hears of a long request.
 const PROGRESS: Duration = Duration::from_millis(250);
 
+/// The longest message to a shared cache: bytes go by other ways, and many connections must not take much memory.
+const LONGEST_LIST: usize = 64 << 10;
 /// How long a request that a quota refuses takes, so that asking again at once gains nothing.
 const REFUSAL: Duration = Duration::from_millis(10);
 
 /// Serves one connection until it ends.
 pub(crate) fn serve(connection: Connection, visit: Visit, host: &Arc<Host>) {
     let mut session = Session { connection, visit, host, told: Instant::now() };
+    if let Served::Contents(_) = host.service {
+        session.connection.limit(LONGEST_LIST);
+    }
     let mut client = None;
     if let Err(error) = session.converse(&mut client) {
         tracing::debug!(%error, "a connection ended early");
     }
+    let Some(client @ ServedClient::Job(_)) = client else { return };
     let _ = rustix::net::shutdown(session.connection.as_fd(), rustix::net::Shutdown::Write);
     while host.check().is_ok() {
         if session.connection.hung_up() {
-            client.iter().for_each(|client| host.service.disconnect(client));
+            host.service.disconnect(&client);
             return;
         }
         std::thread::sleep(LOOK_UP);
@@ -66,6 +73,11 @@ impl Caller for Session<'_> {
         Ok(())
     }
 
+    fn memory(&mut self) -> Result<OwnedFd> {
+        let came = self.connection.take_descriptors(1)?;
+        came.into_iter().next().ok_or_else(|| Error::invalid("this request comes with memory"))
+    }
+
     fn progress(&mut self, progress: proto::Progress) {
         if self.told.elapsed() >= PROGRESS {
             self.told = Instant::now();
@@ -78,7 +90,7 @@ impl Caller for Session<'_> {
 impl<'a> Session<'a> {
     /// Answers requests until the client hangs up. An error means that nothing more can be said on the connection, which
     /// perhaps broke in the middle of an answer.
-    fn converse(&mut self, client: &mut Option<Client>) -> Result<()> {
+    fn converse(&mut self, client: &mut Option<ServedClient>) -> Result<()> {
         let first = self.receive(Some(Instant::now() + PATIENCE))?;
         let Some(request::Kind::Hello(hello)) = first.and_then(|request| request.kind) else {
             return self.refuse(Error::invalid("the first frame of a connection must be a hello"));

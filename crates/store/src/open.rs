@@ -8,6 +8,7 @@ use blake3::Hasher;
 use hotset_core::{Id, Result};
 
 use crate::catalog::{Catalog, hex};
+use crate::digest::Hashes;
 use crate::fault::Faulty;
 use crate::layout::{Layout, Selection};
 use crate::listing::{Listing, ListingFile, ListingKey, kept_or};
@@ -53,6 +54,8 @@ pub struct Opened {
     /// Names the dataset on a server: a hash of its catalog, the versions of its files, its canonical place
     /// and its storage options. A dataset that was written in place has another one.
     pub identity: String,
+    /// The hashes of its samples, where somebody has looked them up.
+    pub hashes: Option<Arc<Hashes>>,
 }
 
 impl Opened {
@@ -63,7 +66,7 @@ impl Opened {
         // The samples and their order are in the catalog's own name.
         hasher.update(self.identity.as_bytes()).update(catalog.identity().as_bytes());
         let identity = hex(&hasher);
-        Ok(Self { catalog: Arc::new(catalog), identity, ..self.clone() })
+        Ok(Self { catalog: Arc::new(catalog), identity, hashes: None, ..self.clone() })
     }
 }
 
@@ -124,6 +127,7 @@ fn open_with(
         store: wrap(Box::new(prepared.into_opened()), &options),
         cached,
         place,
+        hashes: None,
     })
 }
 

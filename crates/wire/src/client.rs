@@ -413,7 +413,7 @@ fn interim(
 }
 
 /// A socket to `path`. Connecting waits too, where a server has many callers at once.
-fn open(path: &Path, deadline: Option<Instant>, tick: Tick<'_>) -> Result<UnixStream> {
+pub(crate) fn open(path: &Path, deadline: Option<Instant>, tick: Tick<'_>) -> Result<UnixStream> {
     let refused =
         |error: Errno| Error::unavailable(format!("no server answers at `{}`: {error}", path.display()));
     let address = SocketAddrUnix::new(path).map_err(|error| {

@@ -22,8 +22,8 @@ pub(crate) const KEPT: usize = 1 << 20;
 /// A frame that cannot be sent or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Longer than [`MOST`].
-    #[error("a message of `{0}` bytes is longer than the `{MOST}` that fit one frame")]
+    /// Longer than [`MOST`], or than what is expected.
+    #[error("a message of `{0}` bytes is longer than one frame may be")]
     TooLong(usize),
     /// Not the message that was expected.
     #[error("a frame does not hold the message expected: {0}")]
@@ -41,14 +41,26 @@ pub fn encode<M: Message>(message: &M, into: &mut Vec<u8>) -> Result<(), Error> 
 }
 
 /// What has arrived and was not yet taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Incoming {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    most: usize,
+}
+
+impl Default for Incoming {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), start: 0, end: 0, most: MOST }
+    }
 }
 
 impl Incoming {
+    /// Refuses messages longer than `most` from now on, where less than [`MOST`] is expected.
+    pub fn limit(&mut self, most: usize) {
+        self.most = most.min(MOST);
+    }
+
     /// The bytes that have arrived and were not yet taken.
     pub fn held(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
@@ -59,7 +71,7 @@ impl Incoming {
         let held = self.held();
         let Some((head, rest)) = held.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
-        if length > MOST {
+        if length > self.most {
             return Err(Error::TooLong(length));
         }
         Ok(rest.get(..length))
@@ -141,6 +153,18 @@ mod tests {
         feed(&mut incoming, &(MOST as u32 + 1).to_le_bytes());
         assert!(matches!(incoming.message(), Err(Error::TooLong(length)) if length == MOST + 1));
         assert_eq!(incoming.bytes.len(), USUAL);
+    }
+
+    #[test]
+    fn where_less_is_expected_less_is_the_limit() {
+        let mut incoming = Incoming::default();
+        incoming.limit(1000);
+        feed(&mut incoming, &1000u32.to_le_bytes());
+        assert!(incoming.message().unwrap().is_none());
+        let mut incoming = Incoming::default();
+        incoming.limit(1000);
+        feed(&mut incoming, &1001u32.to_le_bytes());
+        assert!(matches!(incoming.message(), Err(Error::TooLong(1001))));
     }
 
     #[test]

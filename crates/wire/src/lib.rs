@@ -2,7 +2,7 @@
 //!
 //! [`proto`] holds the messages of `proto/hotset.proto`; [`frame`] puts them between lengths; [`socket`] sends
 //! and receives frames with their descriptors, on both sides; [`client`] is what a trainer calls, and
-//! [`mapping`], [`batch`] and [`plan`] are the memory it gets to see. `inherited` closes sockets after a fork,
+//! [`mapping`], [`batch`] and [`plan`] are the memory it gets to see. [`contents`] is what a server asks a shared cache. `inherited` closes sockets after a fork,
 //! and `forked` gives the child copies of what its parent leases.
 //!
 //! Nothing here starts a thread, so a process that uses it can fork at any time.
@@ -10,6 +10,7 @@
 pub mod batch;
 mod calls;
 pub mod client;
+pub mod contents;
 mod forked;
 pub mod frame;
 mod inherited;

@@ -76,9 +76,9 @@ macro_rules! carried_by {
 }
 
 carried_by!(Request, request: Hello, OpenDataset, OpenJob, CloseJob, BeginEpoch, GetBatch, Released, Report,
-    GetStats, Describe, Reevaluate, Reevaluated, EndEpoch, GetMemory, PutState);
+    GetStats, Describe, Reevaluate, Reevaluated, EndEpoch, GetMemory, PutState, GetContents, PutContents);
 carried_by!(Response, response: Failure, Progress, Segments, Welcome, DatasetOpened, JobOpened, JobClosed,
-    EpochBegun, Batch, Reported, Stats, Described, Memory, Noted);
+    EpochBegun, Batch, Reported, Stats, Described, Memory, Noted, ContentsGot, ContentsPut);
 
 #[cfg(test)]
 mod tests {

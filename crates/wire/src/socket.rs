@@ -111,6 +111,11 @@ impl Connection {
         })
     }
 
+    /// Refuses messages longer than `most` from now on.
+    pub fn limit(&mut self, most: usize) {
+        self.incoming.limit(most);
+    }
+
     /// The process at the other end.
     pub fn peer(&self) -> Result<Peer, Error> {
         Peer::of(self.stream.as_fd())

@@ -5,6 +5,7 @@
 | `HOTSET` | `off` reads past every server, in `uniform` order |
 | `HOTSET_SERVER` | the socket of the server to use; an error if it does not answer |
 | `HOTSET_SERVER_USER` | the user, by name or number, whose server that may be, where it is another's |
+| `HOTSET_SHARED`, `HOTSET_SHARED_USER` | the shared cache that a private server asks, and whose it is |
 | `HOTSET_CACHE_DIR`, `HOTSET_LOG`, `HOTSET_RECORD` | for a private server; see `hotset serve --help` |
 | `HOTSET_RUNTIME_DIR` | where sockets lie; else `$XDG_RUNTIME_DIR/hotset`, else `/tmp/hotset-UID` |
 | `RANK`, `WORLD_SIZE` | this process's place in a launch of many, as `torchrun` sets them |
@@ -29,7 +30,10 @@ _RESTARTS = 1 << 20
 """More often than this no launcher starts a program over between two requeues."""
 
 # A private server serves one job of one trainer: what points that trainer elsewhere must not reach it.
-_PASSED_ON = {"HOTSET_LOG", "HOTSET_RUNTIME_DIR", "HOTSET_CACHE_DIR", "HOTSET_RECORD"}
+_PASSED_ON = {
+    *("HOTSET_LOG", "HOTSET_RUNTIME_DIR", "HOTSET_CACHE_DIR", "HOTSET_RECORD"),
+    *("HOTSET_SHARED", "HOTSET_SHARED_USER"),
+}
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ impl State {
                     let bytes = fetch.dataset.size(part.id) + std::mem::take(&mut between);
                     let traffic = Traffic { reads: 1, requests: std::mem::take(&mut requests), bytes };
                     self.charge(object, traffic, took, false)?;
+                    if brought.from_peer {
+                        let (payer, _) = self.rooms.fetching().payer(object)?;
+                        self.spare(payer, traffic);
+                    }
                     self.rooms.arrive(object, None);
                 }
             }
@@ -114,6 +118,13 @@ impl State {
         Ok(())
     }
 
+    /// Counts that what was charged came from a peer.
+    fn spare(&mut self, payer: Payer, traffic: Traffic) {
+        if let Some(job) = self.jobs.get_mut(payer.job) {
+            job.run.tally_mut().came_from_peer(payer.epoch, traffic);
+        }
+    }
+
     /// A package has come, or something of it.
     fn complete_package(
         &mut self,
@@ -123,6 +134,9 @@ impl State {
         took: Duration,
         outcome: Result<Brought, ReadError>,
     ) -> hotset_core::Result<()> {
+        if let Ok(Brought { from_peer: true, bytes, .. }) = outcome {
+            self.spare(fetch.payer, Traffic { reads: u64::from(samples), requests: 1, bytes });
+        }
         let (brought, damage) = match outcome {
             Ok(brought) => (brought.parts, brought.damage),
             Err(error) => (vec![false; fetch.parts.len()], fetch.damage(&error)),
@@ -160,6 +174,9 @@ impl State {
                 Err(_) => requests_only(requests),
             };
             job.charge(payer, traffic);
+            if matches!(outcome, Ok(Brought { from_peer: true, .. })) {
+                job.run.tally_mut().came_from_peer(payer.epoch, traffic);
+            }
         }
         let package = if let Source::Package { number, .. } = origin { Some(number) } else { None };
         for (at, part) in parts.into_iter().enumerate() {

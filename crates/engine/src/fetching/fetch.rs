@@ -37,7 +37,7 @@ impl Part {
         Self { id, into: Into::Packing(bytes) }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.into {
             Into::Object(_, target) => target.bytes(),
             Into::Packing(bytes) => bytes,
@@ -108,6 +108,8 @@ pub(super) struct Brought {
     pub(super) bytes: u64,
     /// Why the package is of no use, if it is not.
     pub(super) damage: Option<String>,
+    /// Whether a peer brought them, and storage was not asked.
+    pub(super) from_peer: bool,
 }
 
 impl Fetch {
@@ -153,7 +155,12 @@ impl Fetch {
     /// One attempt.
     pub(super) fn attempt(&mut self) -> Result<Brought, ReadError> {
         let (catalog, store) = (&self.dataset.catalog, &*self.dataset.store);
-        let whole = |bytes, parts: &[Part]| Brought { parts: vec![true; parts.len()], bytes, damage: None };
+        let whole = |bytes, parts: &[Part]| Brought {
+            parts: vec![true; parts.len()],
+            bytes,
+            damage: None,
+            from_peer: false,
+        };
         match &self.origin {
             Source::Samples(id, last) if id == last => {
                 let Some(part) = self.parts.first_mut() else { return Ok(whole(0, &[])) };
@@ -203,7 +210,12 @@ impl Fetch {
 
 /// Takes samples out of a package that was written.
 fn take_out(bytes: &[u8], identity: &str, number: u32, parts: &mut [Part]) -> Brought {
-    let mut brought = Brought { parts: vec![false; parts.len()], bytes: bytes.len() as u64, damage: None };
+    let mut brought = Brought {
+        parts: vec![false; parts.len()],
+        bytes: bytes.len() as u64,
+        damage: None,
+        from_peer: false,
+    };
     let package = match Package::parse(bytes, identity, number) {
         Ok(package) => package,
         Err(damage) => return Brought { damage: Some(damage.to_string()), ..brought },

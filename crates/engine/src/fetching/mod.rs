@@ -8,6 +8,7 @@
 
 mod complete;
 mod fetch;
+mod peer;
 mod pool;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +21,7 @@ use hotset_core::{Error, Id, Result};
 use hotset_store::package::PackageStore;
 
 pub(crate) use fetch::{Fetch, PackingRead, Wanted};
+pub use peer::ContentPeer;
 pub(crate) use pool::wake;
 
 use fetch::Part;

@@ -103,11 +103,21 @@ impl State {
 
 /// Makes one fetch, with repetitions; how many requests it took.
 fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError>) {
+    let peer = shared.peer.get().map(|peer| &**peer);
+    if let Some(brought) = peer.and_then(|peer| fetch.ask_peer(peer)) {
+        return (1, Ok(brought));
+    }
     let mut pause = PAUSE;
     let mut requests = 0;
     loop {
         requests += 1;
         match fetch.attempt() {
+            Ok(brought) => {
+                if let Some(peer) = peer {
+                    fetch.offer_to(peer);
+                }
+                return (requests, Ok(brought));
+            }
             Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
                 tracing::debug!(number = fetch.number(), requests, %error, "a read failed and is tried again");
                 let objects = fetch.objects();

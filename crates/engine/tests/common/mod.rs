@@ -95,6 +95,7 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
         cached: false,
         place: "memory".into(),
         identity: format!("memory-{}-{}", sizes.len(), sizes.iter().sum::<u64>()),
+        hashes: None,
     };
     (opened, store)
 }
@@ -150,6 +151,7 @@ pub fn sharded(sizes: &[u64], each: usize) -> (Opened, Arc<Shards>) {
         cached: false,
         place: "shards".into(),
         identity: format!("shards-{}-{}", sizes.len(), sizes.iter().sum::<u64>()),
+        hashes: None,
     };
     (opened, store)
 }

@@ -22,6 +22,7 @@ use crate::leftovers::Leftovers;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::runs::{Peer, Runs, unique};
+use crate::sharing::Sharing;
 use crate::state::StateDirectory;
 
 /// The engine, and all that a server knows around it.
@@ -33,6 +34,7 @@ pub(crate) struct Service {
     leftovers: Option<Leftovers>,
     recorder: Recorder,
     accounts: Arc<Accounts>,
+    sharing: Option<Arc<Sharing>>,
     /// Random at each start.
     instance: String,
     started: Instant,
@@ -66,6 +68,11 @@ pub(crate) trait Caller {
     /// An error once the reply is of no use: the client has gone, or the server stops.
     fn check(&mut self) -> Result<()>;
 
+    /// The memory that came with its request.
+    fn memory(&mut self) -> Result<OwnedFd> {
+        Err(Error::invalid("this request comes with memory"))
+    }
+
     /// Hears how far a long request is.
     fn progress(&mut self, progress: proto::Progress);
 }
@@ -82,27 +89,30 @@ impl Service {
             log: false,
             patience: options.patience,
         };
+        let engine = Engine::new(config);
+        let sharing = options.shared.clone().map(Sharing::new).transpose()?;
+        if let Some(sharing) = &sharing {
+            engine.share(Arc::clone(sharing) as _);
+        }
+        // Without anyone to ask nobody needs hashes.
+        let digests = options.digests.clone().filter(|_| sharing.is_some());
         Ok(Self {
-            engine: Engine::new(config),
-            catalogs: Catalogs::new(options.listings.clone()),
+            engine,
+            catalogs: Catalogs::new(options.listings.clone(), digests),
             runs: Runs::default(),
             states: StateDirectory::new(options.state.clone()),
             leftovers: options.state.as_deref().map(Leftovers::new),
             recorder: Recorder::new(options.record.clone())?,
             accounts,
+            sharing,
             instance: unique(),
             started: Instant::now(),
         })
     }
 
-    /// What the service says of itself to a client that comes.
-    pub(crate) fn welcome(&self) -> proto::Welcome {
-        proto::Welcome {
-            protocol: hotset_wire::PROTOCOL,
-            version: crate::VERSION.to_owned(),
-            instance: self.instance.clone(),
-            pid: std::process::id(),
-        }
+    /// Its name, another at each start.
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
     }
 
     /// Takes in a client of `user` that runs in `process`.
@@ -166,6 +176,11 @@ impl Service {
             request::Kind::Report(asked) => response::Kind::Reported(self.report(&asked)?),
             request::Kind::GetStats(asked) => response::Kind::Stats(self.stats(&asked.job)),
             request::Kind::Describe(asked) => response::Kind::Described(self.describe(&asked)?),
+            request::Kind::GetContents(_) | request::Kind::PutContents(_) => {
+                return Err(Error::invalid(
+                    "this server keeps nothing by hash: name one that runs with `--tenants` (HOTSET_SHARED)",
+                ));
+            }
             request::Kind::Hello(_) => return Err(Error::invalid("a connection says hello only once")),
         };
         Ok(Some(message.into()))
@@ -179,6 +194,7 @@ impl Service {
             instance: self.instance.clone(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             refused: answer::refused(&self.accounts),
+            shared: self.sharing.as_ref().map(|sharing| sharing.stats()),
             ..answer::server_stats(&self.engine.stats())
         };
         let jobs = self.engine.job_stats((!job.is_empty()).then_some(job));

@@ -23,8 +23,7 @@ use crate::catalog::{Catalog, hex};
 use crate::regular;
 use crate::store::UNKNOWN;
 
-/// Names some bytes.
-pub type Hash = [u8; 32];
+pub use hotset_core::contents::Hash;
 
 /// Names where bytes were found.
 type Name = [u8; 16];
@@ -44,6 +43,11 @@ pub struct Digest {
 pub struct Hashes(Vec<Option<Hash>>);
 
 impl Hashes {
+    /// These, by id.
+    pub fn new(hashes: Vec<Option<Hash>>) -> Self {
+        Self(hashes)
+    }
+
     /// The hash of a sample, if it is known.
     pub fn get(&self, id: Id) -> Option<&Hash> {
         self.0.get(id as usize)?.as_ref()
