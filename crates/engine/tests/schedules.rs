@@ -110,6 +110,7 @@ impl Client {
             store: Arc::clone(&opened.store),
             place: opened.place.clone(),
             identity: opened.identity.clone(),
+            hashes: None,
             cached: false,
         };
         Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new(), since: None }
