@@ -16,38 +16,43 @@ use crate::sync::{MutexGuard, thread};
 
 impl Engine {
     /// Notes when a batch is asked for. One that hits are measured with is answered when all of them are in memory; if that
-    /// takes half of the time that its reader has, the probe is given up.
+    /// takes half of the time that its reader has, the probe is given up. True if it was waited for.
     pub(crate) fn measure<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         job: u64,
         (batch, at): (&Batch, Option<Place>),
         wait: &mut Wait<'_>,
-    ) -> Result<MutexGuard<'a, State>> {
+    ) -> Result<(MutexGuard<'a, State>, bool)> {
         if batch.reevaluation.is_some() {
-            return Ok(state);
+            return Ok((state, false));
         }
         let State { jobs, rooms, .. } = &mut *state;
         if let Some(benefit) = jobs.still(job)?.time_batch(rooms, batch, at) {
             state.weigh(job, benefit)?;
             divide_anew(&self.shared, &mut state);
         }
+        let mut waited = false;
         loop {
             let budget = state.staging_budget();
             let State { jobs, rooms, .. } = &mut *state;
             let staging = jobs.still(job)?.stage(rooms, at, budget)?;
             let Staging::Awaits(objects) = staging else {
                 if matches!(staging, Staging::Done) {
-                    return Ok(state);
+                    return Ok((state, waited));
                 }
                 drop(state);
                 thread::yield_now();
                 state = self.shared.lock();
                 continue;
             };
+            waited = true;
             fetching::wake(&self.shared, &mut state);
+            // Held, so that none goes unread, and its waiters with it, when the slots that it is for are given up.
+            objects.iter().for_each(|&object| state.rooms.hold(object, true));
             let (back, outcome) = self.await_objects(state, &objects, &mut wait.half());
             state = back;
+            objects.iter().for_each(|&object| state.rooms.hold(object, false));
             if !matches!(outcome, Ok(true)) {
                 state.end_probe(job);
             }

@@ -184,7 +184,8 @@ impl Caches {
         self.open.values().map(Entry::ask).fold(0, u64::saturating_add)
     }
 
-    /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one.
+    /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one: no less
+    /// than in proportion, since its plans go by it for good, and what others were measured to gain is not its own.
     pub(crate) fn part_with(
         &self,
         budget: u64,
@@ -203,7 +204,10 @@ impl Caches {
                 claims.len() - 1
             }
         };
-        parts(budget, &claims)[place]
+        let unmeasured =
+            |claim: &Claim| Claim { ask: Ask { gain: None, ..claim.ask }, bounded: claim.bounded };
+        let proportional: Vec<Claim> = claims.iter().map(unmeasured).collect();
+        parts(budget, &claims)[place].max(parts(budget, &proportional)[place])
     }
 
     /// Divides `budget` between all caches anew. True if one has another part than before.

@@ -167,9 +167,9 @@ impl Engine {
             state = self.shared.lock();
         };
         let mut wait = Wait { began, limit: wait, alive };
-        let state = self.measure(state, job, (&batch, at), &mut wait)?;
+        let (state, staged) = self.measure(state, job, (&batch, at), &mut wait)?;
         let (state, items, missing) = self.collect(state, job, &batch, &mut wait)?;
-        self.finish(state, job, &batch, &items, missing, began)
+        self.finish(state, job, &batch, &items, (missing, staged), began)
     }
 
     /// Holds a request's objects and waits until they have arrived; how many had not.
@@ -292,7 +292,7 @@ impl Engine {
         serial: u64,
         batch: &Batch,
         items: &[Item],
-        late: usize,
+        (late, staged): (usize, bool),
         began: Instant,
     ) -> Result<Grant> {
         let lease = state.next_serial();
@@ -309,7 +309,7 @@ impl Engine {
             job.run.tally_mut().waited(epoch, batch.rank, waited.as_secs_f64());
         }
         if let Some(epoch) = epoch {
-            let waited = if late > 0 { waited } else { Duration::ZERO };
+            let waited = if late > 0 || staged { waited } else { Duration::ZERO };
             job.pacing.served(epoch, batch.client, items.len(), waited, now);
             state.consider_probe(serial);
         }
@@ -396,7 +396,7 @@ impl State {
     fn give_back(&mut self, job: u64, items: &[Item]) {
         match self.jobs.get_mut(job) {
             Some(job) => job.give_back(&mut self.rooms, items),
-            None => items.iter().for_each(|item| self.rooms.hold(item.object, false)),
+            None => items.iter().for_each(|item| self.rooms.let_go(item)),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::caches::Caches;
 use crate::dataset::Dataset;
 use crate::fetching::{Cause, Fetch, Fetching, Payer};
 use crate::residency::{Residency, View};
-use crate::sessions::{NewSegment, Sessions};
+use crate::sessions::{Item, NewSegment, Sessions};
 
 /// What is kept, memory, reads and clients.
 #[derive(Default)]
@@ -159,6 +159,12 @@ impl Rooms {
             self.residency.let_go(object);
             self.sweep();
         }
+    }
+
+    /// A reader lets go of what it holds for one sample.
+    pub(crate) fn let_go(&mut self, item: &Item) {
+        self.hold(item.object, false);
+        item.original.into_iter().for_each(|object| self.hold(object, false));
     }
 
     /// A client leases objects that it has waited for: segments that it must map first, and those that have gone.

@@ -211,11 +211,11 @@ impl Engine {
     }
 }
 
-/// How a job stands. One that has its cache for itself, and gains so little that the cache has no memory, gains little beside
-/// the jobs of other caches.
+/// How a job stands. Jobs of a cache that has no memory, because all of them gain little, gain little beside those of other
+/// caches.
 fn standing(cache: &Cache, job: &Job) -> Standing {
     match cache.standing(job.run.member()) {
-        Standing::Alone if cache.policy().capacity() == 0 => Standing::GainsLittle,
+        Standing::Alone | Standing::NoneGains if cache.policy().capacity() == 0 => Standing::GainsLittle,
         standing => standing,
     }
 }

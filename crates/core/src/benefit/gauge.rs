@@ -85,8 +85,11 @@ impl Gauge {
             return false;
         }
         let batch = ahead.batch.max(1);
-        let run = (ahead.slots / batch) as u64 * ahead.epochs.unwrap_or(EPOCHS);
-        let run = if self.changed { run.max(self.batches) } else { self.batches };
+        // What was, the rest of this epoch, and the epochs after it.
+        let rest = (ahead.slots.saturating_sub(ahead.slot) / batch) as u64;
+        let epochs = ahead.epochs.unwrap_or(EPOCHS).saturating_sub(ahead.epoch).saturating_sub(1);
+        let later = ((ahead.slots / batch) as u64).saturating_mul(epochs);
+        let run = if self.changed { later.saturating_add(rest + self.batches) } else { self.batches };
         let most = below(SHARE * run as f64).saturating_sub(self.probed);
         // The last batches of the second run are over when others behind them are asked for.
         let left = ahead.slots.saturating_sub(ahead.slot) / batch;

@@ -102,6 +102,17 @@ fn one_that_is_given_up_leaves_what_was_known_and_is_not_begun_again_at_once() {
     assert!(!gauge.begin(&at(1, 500, None)));
 }
 
+#[test]
+fn a_run_without_end_and_one_that_ends_soon_are_measured_as_far_as_they_may() {
+    let mut endless = timed();
+    endless.changed();
+    assert!(endless.begin(&at(0, 0, Some(u64::MAX))));
+    // Of a hundred epochs one is left: 2 % of that is too little.
+    let mut late = timed();
+    late.changed();
+    assert!(!late.begin(&Ahead { slots: 6000, ..at(99, 0, Some(100)) }));
+}
+
 proptest! {
     #[test]
     fn probes_stay_below_two_percent(

@@ -4,7 +4,8 @@
 //! whatever the cache keeps, ahead as misses are; what the second serves is in memory before the first of it is answered.
 //! Each begins with as many batches as a loader has in flight, which are not measured. A client says with each request how
 //! long ago its last one was: that is how long the batch before took, with decoding, training and waiting for the loader's
-//! queue. Readers work beside each other, and as many in both runs, so that the mean over all of them will do.
+//! queue. Readers work beside each other, and as many in both runs, so that the mean over all of them will do; a pause, such as
+//! for a checkpoint, is no part of it.
 //!
 //! Differs from the papers: both runs are laid out in the plan beforehand, so that the first is read ahead and the second
 //! finds its bytes even if the cache is empty.
@@ -19,6 +20,10 @@ const MOST: usize = 20;
 const LEAST: usize = 4;
 /// Batches that each reader has in flight: PyTorch's prefetch factor.
 const IN_FLIGHT: usize = 2;
+/// A time of so many times the median is a pause.
+const PAUSE: u32 = 8;
+/// What can be believed of a measurement. Times are a client's word.
+const BELIEVED: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 
 /// How many batches a run of a probe has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,13 +84,12 @@ pub enum Progress {
 struct Times {
     discard: usize,
     left: usize,
-    taken: u32,
-    sum: Duration,
+    taken: Vec<Duration>,
 }
 
 impl Times {
     fn new(length: Length) -> Self {
-        Self { discard: length.discarded, left: length.measured, taken: 0, sum: Duration::ZERO }
+        Self { discard: length.discarded, left: length.measured, taken: Vec::new() }
     }
 
     fn take(&mut self, took: Duration) {
@@ -93,15 +97,18 @@ impl Times {
             self.discard -= 1;
         } else if self.left > 0 {
             self.left -= 1;
-            self.taken += 1;
-            self.sum = self.sum.saturating_add(took);
+            self.taken.push(took);
         }
     }
 
-    /// The mean, of enough to tell.
+    /// The mean of those that are no pauses, of enough to tell.
     fn mean(&self) -> Option<f64> {
-        let enough = self.taken as usize >= LEAST && !self.sum.is_zero();
-        enough.then(|| self.sum.as_secs_f64() / f64::from(self.taken))
+        let mut taken = self.taken.clone();
+        taken.sort_unstable();
+        let median = *taken.get(taken.len() / 2).filter(|_| taken.len() >= LEAST)?;
+        taken.retain(|&took| took <= median.saturating_mul(PAUSE));
+        let sum = taken.iter().fold(Duration::ZERO, |sum, &took| sum.saturating_add(took));
+        (!sum.is_zero()).then(|| sum.as_secs_f64() / taken.len() as f64)
     }
 }
 
@@ -185,7 +192,7 @@ impl Probe {
             return Progress::UnderWay;
         }
         match misses.mean().zip(hits.mean()) {
-            Some((miss, hit)) => Progress::Measured(miss / hit),
+            Some((miss, hit)) => Progress::Measured((miss / hit).clamp(*BELIEVED.start(), *BELIEVED.end())),
             None => Progress::Unmeasured,
         }
     }

@@ -159,3 +159,25 @@ fn a_batch_that_is_only_partly_of_a_run_is_not_measured() {
     walk(&mut probe, 1, 99..131, seconds(1));
     assert_eq!(probe.progress(), Progress::Unmeasured, "five of six were inside, two are passed over");
 }
+
+#[test]
+fn a_pause_is_no_part_of_it_and_no_time_makes_it_absurd() {
+    let probed = |times: &dyn Fn(usize, Phase) -> Duration| {
+        let mut probe = Probe::new(0, 0, BATCH, Length { discarded: 2, measured: 20 });
+        for batch in 0..48 {
+            let at = (0, batch * BATCH, batch * BATCH + BATCH - 1);
+            let before = batch.checked_sub(1).and_then(|before| probe.phase(0, before * BATCH));
+            probe.asked(0, before.map(|phase| times(batch, phase)), Some(at));
+        }
+        probe.progress()
+    };
+    let steady = |phase| Duration::from_millis(if phase == Phase::Misses { 80 } else { 20 });
+    let paused = probed(&|batch, phase| {
+        if batch == 10 || batch == 34 { Duration::from_secs(60) } else { steady(phase) }
+    });
+    assert!(matches!(paused, Progress::Measured(benefit) if (benefit - 4.0).abs() < 1e-9), "{paused:?}");
+    let lied = probed(&|_, phase| if phase == Phase::Misses { Duration::MAX } else { steady(phase) });
+    assert_eq!(lied, Progress::Measured(100.0));
+    let other = probed(&|_, phase| if phase == Phase::Hits { Duration::MAX } else { steady(phase) });
+    assert_eq!(other, Progress::Measured(0.1));
+}

@@ -13,15 +13,17 @@
 
 use crate::benefit::ELIGIBLE;
 
-/// What a cache saves whose jobs have these benefits and GPUs; `None` if nothing was measured. One that was not measured is taken
-/// for a mean one of the others, and one that gains too little saves nothing.
+/// What a cache saves whose jobs have these benefits and GPUs; `None` if nothing was measured, or if one was not and the others
+/// gain too little. One that was not measured is taken for a mean one of the others, and one that gains too little saves
+/// nothing.
 pub fn gain(jobs: &[(Option<f64>, u32)]) -> Option<f64> {
     let known: Vec<f64> = jobs.iter().filter_map(|(benefit, _)| *benefit).collect();
     let mean = known.iter().sum::<f64>() / known.len() as f64;
-    let jobs = jobs.iter().map(|(benefit, gpus)| (benefit.unwrap_or(mean), gpus));
+    let taken = jobs.iter().map(|(benefit, gpus)| (benefit.unwrap_or(mean), gpus));
     let gains =
-        jobs.filter(|(benefit, _)| *benefit > ELIGIBLE).map(|(benefit, &gpus)| benefit * f64::from(gpus));
-    (!known.is_empty()).then(|| gains.sum())
+        taken.filter(|(benefit, _)| *benefit > ELIGIBLE).map(|(benefit, &gpus)| benefit * f64::from(gpus));
+    let sum: f64 = gains.sum();
+    (!known.is_empty() && (sum > 0.0 || known.len() == jobs.len())).then_some(sum)
 }
 
 /// What a cache asks for.
@@ -196,5 +198,6 @@ mod tests {
         assert_eq!(gain(&[(Some(1.0), 1)]), Some(0.0));
         assert_eq!(gain(&[(None, 4)]), None);
         assert_eq!(gain(&[(Some(2.0), 1), (None, 4)]), Some(10.0));
+        assert_eq!(gain(&[(Some(1.0), 1), (None, 1)]), None, "the second may gain");
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Probing {
     copies: HashMap<usize, Option<u32>>,
     /// Whether what its second run serves was in memory.
     staged: bool,
+    /// The most samples of a plan that were asked for at once.
+    batch: usize,
 }
 
 impl Probing {
@@ -22,6 +24,16 @@ impl Probing {
         if self.gauge.begin(ahead) {
             (self.generation, self.staged) = (generation, false);
         }
+    }
+
+    /// So many samples of a plan are asked for at once.
+    pub(crate) fn note_batch(&mut self, samples: usize) {
+        self.batch = self.batch.max(samples);
+    }
+
+    /// The most samples of a plan that were asked for at once.
+    pub(crate) fn batch(&self) -> usize {
+        self.batch.max(1)
     }
 
     /// The epoch and the generation of the plan that the probe goes along.

@@ -294,11 +294,14 @@ impl Job {
         if copy.is_none() {
             rooms.hold(object, true);
         }
+        // What is kept is held beside a copy, which may not come.
+        let original = copy.and(found);
+        original.into_iter().for_each(|object| rooms.hold(object, true));
         if before == Stage::Waiting {
             rooms.claim(&self.dataset, id, false);
         }
         let role = Role::Planned { epoch, slot, before, generation };
-        Ok(Some(Item { id, object, apart: copy.is_some(), role }))
+        Ok(Some(Item { id, object, apart: copy.is_some(), original, role }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -352,7 +355,7 @@ impl Job {
             None if kept => Role::Kept { hit },
             None => Role::Unplanned { hit },
         };
-        Ok(Some(Item { id, object, apart: false, role }))
+        Ok(Some(Item { id, object, apart: false, original: None, role }))
     }
 
     /// Makes an object for a read that a reader waits for, to be queued. Without room in the arena the rest of the batch
@@ -395,7 +398,7 @@ impl Job {
                     None => {}
                 }
             }
-            rooms.hold(item.object, false);
+            rooms.let_go(item);
         }
     }
 

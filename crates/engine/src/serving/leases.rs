@@ -50,6 +50,7 @@ impl Job {
             self.run.tally_mut().late(first.epoch(), late as u64);
             grant.remark = self.notice(batch, items);
         }
+        items.iter().filter_map(|item| item.original).for_each(|object| rooms.hold(object, false));
         self.lend_to_packing(rooms, items);
         Ok(grant)
     }

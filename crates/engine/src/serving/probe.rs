@@ -38,7 +38,7 @@ impl Job {
             epoch,
             slot: block.start,
             slots: plan.len(),
-            batch: self.window.largest_batch(),
+            batch: self.probing.batch(),
             readers: self.pacing.readers(),
             world: plan.world(),
             epochs: self.request.epochs,
@@ -52,6 +52,9 @@ impl Job {
         let plan = self.probing.plan();
         if plan.is_some_and(|(epoch, generation)| self.same_schedule(epoch, generation).is_none()) {
             self.end_probe(rooms);
+        }
+        if at.is_some() {
+            self.probing.note_batch(batch.samples.len());
         }
         let at = at.map(|at| (at.epoch, at.first, at.last));
         let (benefit, ended) = self.probing.gauge.asked(batch.client, batch.since, at);

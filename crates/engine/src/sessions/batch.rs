@@ -27,6 +27,8 @@ pub(crate) struct Item {
     pub(crate) object: u32,
     /// Whether the object was read for it alone, though the sample is kept.
     pub(crate) apart: bool,
+    /// What is kept of the sample beside that.
+    pub(crate) original: Option<u32>,
     pub(crate) role: Role,
 }
 
