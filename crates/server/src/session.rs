@@ -32,8 +32,8 @@ const PROGRESS: Duration = Duration::from_millis(250);
 
 /// The longest message to a shared cache: bytes go by other ways, and many connections must not take much memory.
 const LONGEST_LIST: usize = 64 << 10;
-/// How long a request that a quota refuses takes, so that asking again at once gains nothing.
-const REFUSAL: Duration = Duration::from_millis(10);
+/// How often it is looked whether a request that a quota holds up may be made.
+const HELD_UP: Duration = Duration::from_millis(10);
 
 /// Serves one connection until it ends.
 pub(crate) fn serve(connection: Connection, visit: Visit, host: &Arc<Host>) {
@@ -137,14 +137,15 @@ impl<'a> Session<'a> {
         Ok(received?)
     }
 
-    /// A request, if its user may make another one now. One that is never answered is only held up.
+    /// A request, once its user may make another one: a training that asks too often is slow, and does not fail.
     fn within_quota(&mut self, request: request::Kind) -> Result<request::Kind> {
-        while let Err(error) = self.host.accounts.request(self.visit.user, Instant::now()) {
-            std::thread::sleep(REFUSAL);
-            self.host.check()?;
-            if !matches!(request, request::Kind::Released(_)) {
-                return Err(error);
+        let mut held_up = false;
+        while !self.host.accounts.request(self.visit.user, Instant::now()) {
+            if !std::mem::replace(&mut held_up, true) {
+                self.host.accounts.refuse("requests");
             }
+            std::thread::sleep(HELD_UP);
+            Caller::check(self)?;
         }
         Ok(request)
     }

@@ -32,7 +32,11 @@ impl Peer {
         if outcome != 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut groups = supplementary(socket)?;
+        // Where the kernel does not tell them it has none: what only a group may do is then for its own user.
+        let mut groups = match supplementary(socket) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Vec::new(),
+            found => found?,
+        };
         groups.push(found.gid);
         let process = u32::try_from(found.pid).ok().filter(|&process| process > 0);
         Ok(Self { process, user: found.uid, groups })

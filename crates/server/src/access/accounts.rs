@@ -79,18 +79,24 @@ impl Accounts {
         Ok(Visit { accounts: Arc::clone(self), user })
     }
 
-    /// A user makes a request.
-    pub(crate) fn request(&self, user: u32, now: Instant) -> Result<()> {
-        let Some(most) = self.quota.requests else { return Ok(()) };
+    /// A user makes a request. False if it must wait.
+    pub(crate) fn request(&self, user: u32, now: Instant) -> bool {
+        let Some(most) = self.quota.requests else { return true };
         let mut books = self.books.lock();
         let account = books.account(user, self.quota, now);
         let earned = now.saturating_duration_since(account.since).as_secs_f64() * most as f64;
         (account.allowance, account.since) = ((account.allowance + earned).min(most as f64), now);
-        if account.allowance < 1.0 {
-            return Err(books.refuse("requests", user, &format!("{most} requests a second")));
+        let allowed = account.allowance >= 1.0;
+        if allowed {
+            account.allowance -= 1.0;
         }
-        account.allowance -= 1.0;
-        Ok(())
+        allowed
+    }
+
+    /// Whether a job stands on the account of another user.
+    pub(crate) fn is_of_another(&self, user: u32, job: &str) -> bool {
+        let books = self.books.lock();
+        books.users.iter().any(|(&other, account)| other != user && account.jobs.contains_key(job))
     }
 
     /// A user is about to open a job with a cache of so many bytes; `exists` says of its others whether they are still
@@ -103,10 +109,14 @@ impl Accounts {
         exists: impl Fn(&str) -> bool,
     ) -> Result<()> {
         let mut books = self.books.lock();
+        // A job of that name that another user had is over.
+        let others = books.users.iter_mut().filter(|(other, _)| **other != user);
+        others.for_each(|(_, account)| drop(account.jobs.remove(job)));
         let account = books.account(user, self.quota, Instant::now());
         account.jobs.retain(|name, job| job.opening || exists(name));
         let others = account.jobs.iter().filter(|(name, _)| *name != job);
-        let (count, held) = others.fold((0, 0), |(count, held), (_, other)| (count + 1, held + other.bytes));
+        let (count, held) =
+            others.fold((0, 0u64), |(count, held), (_, other)| (count + 1, held.saturating_add(other.bytes)));
         if let Some(most) = self.quota.jobs
             && count >= most
         {
@@ -118,7 +128,9 @@ impl Accounts {
             let what = format!("{} of `cache=` over all its jobs", human(most));
             return Err(books.refuse("memory", user, &what));
         }
-        account.jobs.insert(job.to_owned(), Job { bytes, opening: true });
+        // Two may open it at once, and only one does.
+        let beside = account.jobs.get(job).filter(|job| job.opening).map_or(0, |job| job.bytes);
+        account.jobs.insert(job.to_owned(), Job { bytes: bytes.max(beside), opening: true });
         Ok(())
     }
 
@@ -189,19 +201,13 @@ mod tests {
     #[test]
     fn requests_are_given_out_by_time_and_coming_again_gains_nothing() {
         let (accounts, now) = (accounts("requests=10"), Instant::now());
-        for _ in 0..10 {
-            accounts.request(7, now).unwrap();
-        }
-        let refused = accounts.request(7, now).unwrap_err();
-        assert!(refused.message.contains("`--quota requests=`"), "{refused}");
+        assert!((0..10).all(|_| accounts.request(7, now)));
+        assert!(!accounts.request(7, now));
         drop(accounts.connect(7, now).unwrap());
-        accounts.request(7, now).unwrap_err();
-        accounts.request(8, now).unwrap();
+        assert!(!accounts.request(7, now));
+        assert!(accounts.request(8, now));
         let later = now + Duration::from_millis(250);
-        accounts.request(7, later).unwrap();
-        accounts.request(7, later).unwrap();
-        accounts.request(7, later).unwrap_err();
-        assert_eq!(accounts.refused(), BTreeMap::from([("requests", 3)]));
+        assert!(accounts.request(7, later) && accounts.request(7, later) && !accounts.request(7, later));
     }
 
     #[test]
@@ -220,6 +226,25 @@ mod tests {
         accounts.opened(7, "c", true);
         accounts.opens(7, "d", 1 << 20, |name| name == "c").unwrap();
         accounts.opens(8, "a", 1 << 20, all).unwrap();
+        assert!(accounts.is_of_another(7, "a") && !accounts.is_of_another(8, "a"));
         assert_eq!(accounts.refused(), BTreeMap::from([("jobs", 1), ("memory", 1)]));
+    }
+
+    #[test]
+    fn what_is_asked_for_without_measure_is_counted_and_names_change_hands() {
+        let accounts = accounts("jobs=9");
+        for name in ["a", "b", "c"] {
+            accounts.opens(7, name, u64::MAX, |_| true).unwrap();
+            accounts.opened(7, name, true);
+        }
+        // Two open one job at once: what the loser is told takes nothing off.
+        let accounts = Arc::new(Accounts::new(Quota::parse("memory=1MiB", 1 << 30).unwrap()));
+        accounts.opens(7, "a", 1 << 20, |_| true).unwrap();
+        accounts.opens(7, "a", 1 << 10, |_| true).unwrap();
+        accounts.opened(7, "a", true);
+        accounts.opens(7, "b", 1, |_| true).unwrap_err();
+        // Another user has the name now.
+        accounts.opens(8, "a", 1 << 20, |_| true).unwrap();
+        accounts.opens(7, "b", 1 << 20, |_| true).unwrap();
     }
 }

@@ -39,7 +39,7 @@ impl Quota {
             let wrong = || Error::invalid(format!("`quota`: `{name}` cannot be `{value}`"));
             let number = match name {
                 "memory" => value.parse::<Amount>().map_err(|_| wrong())?.of(machine),
-                _ => value.parse().map_err(|_| wrong())?,
+                _ => value.parse().ok().filter(|&number: &u64| number > 0).ok_or_else(wrong)?,
             };
             if place.replace(number).is_some() {
                 return Err(Error::invalid(format!("`quota` names `{name}` twice")));
@@ -67,6 +67,7 @@ mod tests {
             ("job=4", "`quota` has no `job`"),
             ("jobs=many", "`jobs` cannot be `many`"),
             ("jobs", "`jobs` cannot be ``"),
+            ("requests=0", "`requests` cannot be `0`"),
             ("memory=lots", "`memory` cannot be `lots`"),
             ("jobs=4,jobs=5", "`jobs` twice"),
         ] {

@@ -68,16 +68,19 @@ impl Service {
         })
     }
 
-    /// Opens a job on its user's account; whoever joins one that is open pays nothing.
+    /// Opens a job on its user's account. To join the job of another user costs nothing.
     fn accounted<T>(&self, user: u32, opening: &JobOpening, open: impl FnOnce() -> Result<T>) -> Result<T> {
         let request = &opening.request;
-        if self.engine.has_job(&request.job) {
+        if self.engine.has_job(&request.job) && self.accounts.is_of_another(user, &request.job) {
             return open();
         }
-        let bytes = request.cache.of(self.engine.catalog(&request.dataset)?.bytes());
+        let whole = self.engine.catalog(&request.dataset)?.bytes();
+        let bytes = request.cache.of(whole).min(whole);
         self.accounts.opens(user, &request.job, bytes, |job| self.engine.has_job(job))?;
         let opened = open();
-        self.accounts.opened(user, &request.job, opened.is_ok());
+        // Another process may have opened it meanwhile.
+        let is_open = opened.is_ok() || self.engine.has_job(&request.job);
+        self.accounts.opened(user, &request.job, is_open);
         opened
     }
 
