@@ -20,8 +20,8 @@ from trees import digest, equal_files
 SAMPLES, SIZE, BATCH, EPOCHS = 2000, 4000, 8, 40
 FORK = multiprocessing.get_context("fork")
 WAIT = 120.0
-SLOW = {"throttle.latency": "20ms"}
-"""With eight reads at a time 50 batches a second."""
+SLOW = {"throttle.latency": "60ms"}
+"""With eight reads at a time 16 batches a second: far more than a hit takes on a busy machine."""
 
 
 def _train(place: Path, job: str, compute: float, meet: Any, done: Any) -> None:
@@ -52,7 +52,7 @@ def test_a_training_that_computes_longer_than_it_reads_is_not_eligible(
     meet, done = FORK.Barrier(3), FORK.Queue()
     jobs = [
         FORK.Process(target=_train, args=(place, job, compute, meet, done))
-        for job, compute in (("waits", 0.0), ("computes", 0.1))
+        for job, compute in (("waits", 0.0), ("computes", 0.3))
     ]
     for job in jobs:
         job.start()
@@ -67,8 +67,8 @@ def test_a_training_that_computes_longer_than_it_reads_is_not_eligible(
         job.join(WAIT)
         assert job.exitcode == 0
     waits, computes = stats["waits"], stats["computes"]
-    assert waits["benefit"] > 2.0 and waits["eligible"], waits["eligibility"]
-    assert computes["benefit"] < 1.3 and not computes["eligible"], computes["eligibility"]
+    assert waits["benefit"] > 1.5 and waits["eligible"], waits["eligibility"]
+    assert computes["benefit"] <= 1.5 and not computes["eligible"], computes["eligibility"]
     assert waits["eligibility"].startswith("eligible: read from storage its batches take")
     assert computes["eligibility"].startswith("not eligible: ")
     assert waits["cache_members"] == computes["cache_members"] == 2
