@@ -1,6 +1,7 @@
 //! Which jobs are measured, and what comes of it: samples are worth something else, and memory is divided anew.
 //!
-//! A job is measured while it competes: others share its cache, or all caches together ask for more than the server may keep.
+//! A job is measured while it competes: others share its cache, which does not hold all of their dataset, or all caches
+//! together ask for more than the server may keep.
 //! Its own requests carry the probe. Memory that a cache must let go of leaves on a thread of its own, a slice at a time.
 
 use std::sync::Arc;
@@ -77,8 +78,8 @@ impl State {
     /// Begins to measure what a job gains, if it competes with others and it is time.
     pub(crate) fn consider_probe(&mut self, serial: u64) {
         let caches = self.rooms.caches();
-        let shares = caches.sharers(serial).nth(1).is_some();
-        if !shares && (self.jobs.len() < 2 || caches.asked() <= self.budget) {
+        let divides = self.jobs.len() > 1 && caches.asked() > self.budget;
+        if !divides && !caches.is_contended(serial) {
             return;
         }
         if let Some(job) = self.jobs.get_mut(serial) {

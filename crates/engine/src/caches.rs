@@ -159,6 +159,12 @@ impl Caches {
         entry.into_iter().flat_map(|entry| entry.jobs.keys().copied())
     }
 
+    /// Whether jobs compete for the cache of a job: several share it, and it is not to hold all of their dataset.
+    pub(crate) fn is_contended(&self, job: u64) -> bool {
+        let entry = self.jobs.get(&job).and_then(|serial| self.open.get(serial));
+        entry.is_some_and(|entry| entry.jobs.len() > 1 && entry.part < entry.dataset.catalog.bytes())
+    }
+
     fn wish(&mut self, job: u64) -> Option<&mut Wish> {
         self.open.get_mut(self.jobs.get(&job)?)?.jobs.get_mut(&job)
     }

@@ -389,7 +389,7 @@ fn a_job_that_is_measured_while_reads_fail_and_another_ends_it() {
     schedules(|| {
         let opened = dataset(48, 60, 9);
         let engine = engine();
-        let asked = JobRequest { epochs: Some(1000), ..request(&opened, "100%", "minio") };
+        let asked = JobRequest { epochs: Some(1000), ..request(&opened, "40%", "minio") };
         let main = Client::new(&engine, &opened, "one");
         open(&main, asked.clone());
         let epoch = |epoch: u64| {

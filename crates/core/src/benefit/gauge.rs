@@ -2,7 +2,8 @@
 //!
 //! The first [probe](Probe) comes as soon as there is another job to compete with. It is repeated when the set of jobs has
 //! changed, while all probes together stay below 2 % of the batches that the run is to have; and otherwise when they are below
-//! 2 % of the batches that it has had. A run too short for that is not measured.
+//! 0.5 % of the batches that it has had: half of them are read again, by each of the jobs. A run too short for that is not
+//! measured.
 //!
 //! What was measured is noisy. A benefit that is within a quarter of the one before changes nothing, so that neither
 //! eligibility nor memory goes to and fro.
@@ -13,6 +14,8 @@ use super::probe::{Length, Probe, Progress};
 
 /// The share of a run's batches that may be of probes.
 const SHARE: f64 = 0.02;
+/// The same of those that it has had, where the set of jobs is as it was.
+const UNCHANGED_SHARE: f64 = 0.005;
 /// How far a benefit must be from the one before to replace it.
 const NOTABLE: f64 = 0.25;
 /// Epochs that a run is taken to have whose length is not known.
@@ -85,12 +88,16 @@ impl Gauge {
             return false;
         }
         let batch = ahead.batch.max(1);
-        // What was, the rest of this epoch, and the epochs after it.
-        let rest = (ahead.slots.saturating_sub(ahead.slot) / batch) as u64;
-        let epochs = ahead.epochs.unwrap_or(EPOCHS).saturating_sub(ahead.epoch).saturating_sub(1);
-        let later = ((ahead.slots / batch) as u64).saturating_mul(epochs);
-        let run = if self.changed { later.saturating_add(rest + self.batches) } else { self.batches };
-        let most = below(SHARE * run as f64).saturating_sub(self.probed);
+        let most = if self.changed {
+            // What was, the rest of this epoch, and the epochs after it.
+            let rest = (ahead.slots.saturating_sub(ahead.slot) / batch) as u64;
+            let epochs = ahead.epochs.unwrap_or(EPOCHS).saturating_sub(ahead.epoch).saturating_sub(1);
+            let later = ((ahead.slots / batch) as u64).saturating_mul(epochs);
+            SHARE * later.saturating_add(rest + self.batches) as f64
+        } else {
+            UNCHANGED_SHARE * self.batches as f64
+        };
+        let most = below(most).saturating_sub(self.probed);
         // The last batches of the second run are over when others behind them are asked for.
         let left = ahead.slots.saturating_sub(ahead.slot) / batch;
         let left = left.saturating_sub(Length::in_flight(ahead.readers));
