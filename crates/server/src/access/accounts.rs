@@ -111,7 +111,9 @@ impl Accounts {
         let mut books = self.books.lock();
         // A job of that name that another user had is over.
         let others = books.users.iter_mut().filter(|(other, _)| **other != user);
-        others.for_each(|(_, account)| drop(account.jobs.remove(job)));
+        others.for_each(|(_, account)| {
+            account.jobs.remove(job);
+        });
         let account = books.account(user, self.quota, Instant::now());
         account.jobs.retain(|name, job| job.opening || exists(name));
         let others = account.jobs.iter().filter(|(name, _)| *name != job);
