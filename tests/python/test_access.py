@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hotset
@@ -136,3 +136,13 @@ def test_the_environment_names_a_user_that_there_is(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOTSET_SERVER_USER", "no such user")
     with pytest.raises(hotset.InvalidError, match="HOTSET_SERVER_USER=`no such user` is no user"):
         hotset.Dataset(tmp_path)
+
+
+def test_variables_that_are_empty_name_nothing(runtime: Path, serve: Callable[..., Server]) -> None:
+    empty = {"HOTSET_SHARED": "", "HOTSET_SHARED_USER": "", "HOTSET_SERVER_USER": ""}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in empty.items():
+            patch.setenv(name, value)
+        server = serve()
+        command = [sys.executable, "-m", "hotset", "stats", "--json", "--server", str(server.socket)]
+        assert '"shared":null' in subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -319,6 +319,30 @@ def test_a_flood_takes_room_from_its_own_user_alone(top: Path, shared: Shared) -
         assert shared.stats()["occupied"] <= 64 << 20
 
 
+def test_a_flood_of_requests_is_held_up_and_others_are_served(top: Path) -> None:
+    shared = Shared(top, "--quota", "requests=200")
+    try:
+        with User(ALICE, top, shared.socket) as alice, User(BOB, top, shared.socket) as bob:
+            alice.digest()
+            bob.digest()
+            alice.read()
+            alice.all_offered()
+            said = shared.attacked(
+                "own, told = memory(bytes(10)), []\n"
+                "def flood(raw):\n"
+                "    for _ in range(80): told.append(raw.contents(GET, [bytes(32)], [10], own))\n"
+                "threads = [threading.Thread(target=flood, args=[Raw(path)]) for _ in range(8)]\n"
+                "for thread in threads: thread.start()\n"
+                "for thread in threads: thread.join()\n"
+                "print(len(told), any(found or said for found, said in told))\n"
+            )
+            assert said.split() == ["640", "False"]
+            assert shared.stats()["refused"]["requests"] > 0
+            assert bob.read()["peer_reads"] == SAMPLES
+    finally:
+        shared.stop()
+
+
 def test_guessed_hashes_get_nothing(shared: Shared) -> None:
     said = shared.attacked(
         "raw, own = Raw(path), memory(bytes(100))\n"

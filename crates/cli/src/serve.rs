@@ -1,5 +1,6 @@
 //! `hotset serve`.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -88,7 +89,7 @@ pub(crate) struct Serve {
     tenants: bool,
     /// Ask this shared cache before storage, by the hashes that `hotset digest` keeps, and offer it what is read
     #[arg(long, env = "HOTSET_SHARED", value_name = "PATH")]
-    shared: Option<PathBuf>,
+    shared: Option<OsString>,
     /// The user whose shared cache that is, where it is neither root's nor yours: a name or a number
     #[arg(long, env = "HOTSET_SHARED_USER", value_name = "USER")]
     shared_user: Option<String>,
@@ -140,8 +141,7 @@ impl Serve {
         };
         let tenants = self.tenants || file.tenants.unwrap_or_default();
         let audience = self.audience(file.group, tenants)?;
-        let user = self.shared_user.clone().or(file.shared_user).as_deref().map(user_number).transpose()?;
-        let shared = self.shared.clone().or(file.shared).map(|socket| SharedAt { socket, user });
+        let shared = self.shared_at(file.shared, file.shared_user)?;
         let socket = match self.socket.clone().or(file.socket) {
             Some(socket) => socket,
             None if audience != Audience::Own => {
@@ -179,6 +179,15 @@ impl Serve {
             listings: self.listings.clone().or(file.listings).or_else(place::listings),
         };
         Server::bind(options)
+    }
+
+    /// The shared cache to ask. A variable that is empty names none.
+    fn shared_at(&self, socket: Option<PathBuf>, user: Option<String>) -> Result<Option<SharedAt>> {
+        let named = self.shared.as_ref().filter(|socket| !socket.is_empty()).map(PathBuf::from);
+        let Some(socket) = named.or(socket) else { return Ok(None) };
+        let user = self.shared_user.clone().filter(|user| !user.is_empty()).or(user);
+        let user = user.as_deref().map(user_number).transpose()?;
+        Ok(Some(SharedAt { socket, user }))
     }
 
     /// Whom it works for.

@@ -34,8 +34,8 @@ pub(crate) struct Stats {
     #[arg(long, env = "HOTSET_SERVER", value_name = "PATH")]
     server: Option<PathBuf>,
     /// The user whose server that is, where it is not yours: a name or a number
-    #[arg(long, env = "HOTSET_SERVER_USER", value_name = "USER", value_parser = user_number)]
-    user: Option<u32>,
+    #[arg(long, env = "HOTSET_SERVER_USER", value_name = "USER")]
+    user: Option<String>,
     /// This job alone: a name as it is shown here, or what a training has as `job=`
     #[arg(long, value_name = "NAME", default_value = "")]
     job: String,
@@ -138,7 +138,8 @@ impl Stats {
     fn ask_one(&self, socket: &std::path::Path) -> Result<Found> {
         let mut tick = || Ok(());
         // No process is to be watched for this client: 0 is none.
-        let client = Client::connect_to(socket, self.user, 0, PATIENCE, &mut tick)?;
+        let user = self.user.as_deref().filter(|user| !user.is_empty()).map(user_number).transpose()?;
+        let client = Client::connect_to(socket, user, 0, PATIENCE, &mut tick)?;
         let stats = client.stats(GetStats::default(), PATIENCE, &mut tick)?;
         Ok(Found { socket: socket.display().to_string(), stats })
     }
