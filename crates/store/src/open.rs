@@ -98,7 +98,7 @@ fn open_with(
 ) -> Result<Opened> {
     // Nothing is counted before samples are looked for.
     let prepared = Prepared::new(request, &options, &mut || progress(0))?;
-    let file = listings.map(|listings| ListingFile::new(listings, prepared.key()));
+    let file = listings.map(|listings| ListingFile::new(listings, prepared.key(&request.storage_options)));
     let (catalog, cached) = match &prepared {
         Prepared::Tree { opened, selection, .. } => {
             let holds = |listing: &Listing, tell: &mut dyn FnMut(u64) -> Result<()>| {
@@ -119,7 +119,7 @@ fn open_with(
             kept_or(file, holds, progress, |progress| manifest.list(progress))?
         }
     };
-    let place = prepared.key().place;
+    let place = prepared.key(&request.storage_options).place;
     tracing::info!(place, samples = catalog.len(), bytes = catalog.bytes(), cached, "opened");
     Ok(Opened {
         identity: identity(&catalog, &place, &request.storage_options),
@@ -137,7 +137,7 @@ pub fn forget(listings: &Path, request: &Request) {
     let prepared = Options::parse(&request.storage_options)
         .and_then(|options| Prepared::new(request, &options, &mut || Ok(())));
     if let Ok(prepared) = prepared {
-        ListingFile::new(listings, prepared.key()).forget();
+        ListingFile::new(listings, prepared.key(&request.storage_options)).forget();
     }
 }
 
@@ -171,7 +171,16 @@ impl Prepared {
         }
     }
 
-    fn key(&self) -> ListingKey {
+    /// What its listing is kept under. One name may mean another bucket at another address, or in another account.
+    fn key(&self, options: &BTreeMap<String, String>) -> ListingKey {
+        let mut key = self.local_key();
+        let wrapped = |name: &str| name.starts_with("throttle.") || name.starts_with("fault.");
+        let meant = means_another(options).filter(|(name, _)| !wrapped(name));
+        key.details.extend(meant.map(|(name, value)| format!("{name}={value}")));
+        key
+    }
+
+    fn local_key(&self) -> ListingKey {
         match self {
             Self::Tree { place, selection, .. } => {
                 let details = selection.extensions.clone();
@@ -202,7 +211,12 @@ pub(crate) fn wrap(mut store: Box<dyn Store>, options: &Options) -> Arc<dyn Stor
     Arc::from(store)
 }
 
-/// Credentials and the age of listings have no part in what a dataset is: they change while it stays.
+/// The options that tell one dataset from another. Credentials and the age of listings do not: they change while it stays.
+fn means_another(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+    options.iter().filter(|(name, _)| !is_credential(name) && !name.starts_with("listing."))
+}
+
+/// What a dataset is.
 fn identity(catalog: &Catalog, place: &str, options: &BTreeMap<String, String>) -> String {
     let mut hasher = Hasher::new();
     let mut part = |text: &str| {
@@ -211,9 +225,7 @@ fn identity(catalog: &Catalog, place: &str, options: &BTreeMap<String, String>) 
     part(catalog.identity());
     part(catalog.versions_identity());
     part(place);
-    for (name, value) in
-        options.iter().filter(|(name, _)| !is_credential(name) && !name.starts_with("listing."))
-    {
+    for (name, value) in means_another(options) {
         part(name);
         part(value);
     }

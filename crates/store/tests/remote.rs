@@ -202,6 +202,21 @@ fn a_listing_goes_on_behind_the_last_key_it_had() {
 }
 
 #[test]
+fn a_kept_listing_is_of_one_server_however_slowly_it_is_read() {
+    let listings = tempfile::tempdir().unwrap();
+    let first = Scripted::new(usual);
+    let other = Scripted::new(|_| page(&["b"], &[]));
+    let listed = |server: &Scripted, options: &[(&str, &str)]| {
+        let request = request(server, Layout::Files, options);
+        open(&request, Some(listings.path()), &mut |_| Ok(())).unwrap().catalog.key(0)
+    };
+    assert_eq!((listed(&first, &[]), listed(&other, &[])), ("a".into(), "b".into()));
+    let asked = first.count();
+    assert_eq!(listed(&first, &[("throttle.latency", "1ms")]), "a");
+    assert_eq!(first.count(), asked, "it is kept");
+}
+
+#[test]
 fn a_listing_that_is_refused_names_the_place_and_what_to_look_at() {
     let server = Scripted::new(|_| Answer::status(403));
     let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
