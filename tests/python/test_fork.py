@@ -1,4 +1,4 @@
-"""Views that a forked child has inherited: it sees what its parent saw, whatever becomes of the cache."""
+"""What a forked child inherits: views, which show what its parent saw, and a sampler, which is one run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import hotset
 import pytest
+import torch
 from trees import content, equal_files
 
 SAMPLES, SIZE, HELD = 1024, 65536, 60
@@ -102,3 +103,27 @@ def test_a_batch_that_a_child_inherited_can_be_looked_at_first_there(tmp_path: P
     os.close(said)
     os.close(told)
     client.close()
+
+
+def test_a_sampler_made_before_a_fork_is_not_trained_by_one_child_after_the_other(tmp_path: Path) -> None:
+    place = equal_files(tmp_path / "tree", 32, 100)
+    train = hotset.Dataset(place, cache="50%")
+    sampler = hotset.Sampler(train, "iis", seed=3)
+
+    def one_epoch(say: Any, wait: Any) -> None:
+        try:
+            ids = [int(number) for number in sampler]
+            sampler.update(ids, torch.ones(len(ids)))
+            say(b"%d" % len(set(ids)))
+        except hotset.InvalidError as error:
+            say(str(error).encode())
+
+    said = []
+    for _ in range(2):
+        child, says, told = _in_child(one_epoch)
+        os.waitpid(child, 0)
+        said.append(os.read(says, 1000).decode())
+        os.close(says)
+        os.close(told)
+    assert said[0] == "32"
+    assert "make the `Sampler` in the process that trains" in said[1]

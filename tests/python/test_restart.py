@@ -130,6 +130,7 @@ def _opened(place: Path, policy: str, latency: str, **more: Any) -> tuple[hotset
     return dataset, hotset.Sampler(dataset, policy=policy, seed=3)
 
 
+@pytest.mark.filterwarnings("error::hotset.HotsetWarning")
 @pytest.mark.parametrize("policy", ["lru", "minio"])
 def test_fifty_kills_change_neither_what_is_served_nor_what_is_counted(
     tmp_path: Path, runtime: Path, policy: str

@@ -8,6 +8,7 @@ out and not yet trained.
 
 from __future__ import annotations
 
+import time
 import zlib
 from array import array
 from collections import Counter
@@ -45,6 +46,7 @@ class Epoch:
         self.plan = plan
         self.start = start
         """Where this process began it, beyond 0 in a run that resumes."""
+        self.begun = time.monotonic()
         self.handed = start
         """Slots of the plan that were handed out, those before `start` included."""
         self.trained = start

@@ -8,11 +8,13 @@ is iterated, and from what the server counted of an epoch that was drawn (decisi
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 from .._client.notes import warn_once
 from .._dataset.numbers import PlanMark
 from ..errors import InvalidError
+from .epoch import Epoch
 
 
 def check_accelerate(sampler: object, world: int) -> None:
@@ -67,16 +69,20 @@ def _draws_from(loader: Any, sampler: object) -> bool:
     return False
 
 
-def warn_unasked(stats: dict[str, Any], epoch: int, drawn: int, mark: PlanMark) -> None:
-    """Warns where this rank's loader has drawn all of an epoch, and the dataset was hardly asked for it."""
-    jobs = stats.get("datasets", [stats])
-    served = sum(each["served"] for job in jobs for each in job.get("epochs", ()) if each["epoch"] == epoch)
+def warn_unasked(stats: dict[str, Any], epoch: Epoch, mark: PlanMark) -> None:
+    """Warns where this rank's loader has drawn all of `epoch`, and the dataset was hardly asked for it."""
+    jobs, drawn, elapsed = stats.get("datasets", [stats]), len(epoch), time.monotonic() - epoch.begun
+    if any(job["server"]["uptime_seconds"] < elapsed for job in jobs if "server" in job):
+        # A server that was started since does not know what was served before.
+        return
+    counted = (each for job in jobs for each in job.get("epochs", ()) if each["epoch"] == epoch.number)
+    served = sum(each["served"] for each in counted)
     beside = sum(job["unplanned"]["served"] for job in jobs if "unplanned" in job)
     # A loader that leaves out an incomplete last batch asks for more than half.
     if 2 * (served + beside) <= drawn:
         warn_once(
-            f"the Sampler's epoch {epoch} was drawn to its end, and {served + beside} of its {drawn} samples "
-            f"were asked for: the loader has another dataset than the {mark.made_of} that the Sampler was "
-            "made of; give both the same: `DataLoader(part, sampler=hotset.Sampler(part))`",
+            f"the Sampler's epoch {epoch.number} was drawn to its end, and {served + beside} of its {drawn} "
+            f"samples were asked for: the loader has another dataset than the {mark.made_of} that the "
+            "Sampler was made of; give both the same: `DataLoader(part, sampler=hotset.Sampler(part))`",
             name="unasked",
         )

@@ -264,7 +264,7 @@ class Sampler(DistributedSampler[int]):
             return
         self._looked = True
         if self.rank == 0 and not before.start:
-            warn_unasked(self._source.stats(), before.number, len(before), self._mark)
+            warn_unasked(self._source.stats(), before, self._mark)
 
     def _check_place(self, start: int, plan: Plan) -> None:
         """Warns where a state is a place of another plan."""

@@ -2,8 +2,9 @@
 //!
 //! A job has one training process for each rank. A second one that begins an epoch for a rank is another run of the
 //! same name, and is refused while the first lives; that a launcher started its processes over is known by their
-//! attempt. A process lives as long as its connection: the kernel closes it with the process, and readers have their
-//! own.
+//! attempt. When the first is gone the second is refused too: it was forked with a sampler that another has trained
+//! with, and would go on from that one's scores. A process lives as long as its connection: the kernel closes it with the
+//! process, and readers have their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) struct Members {
     came: HashMap<u32, u32>,
     /// The clients that have begun epochs as which rank, while connected.
     holders: BTreeMap<u32, Peer>,
+    /// The processes that have begun epochs as which rank, connected or not.
+    trained: HashMap<u32, u32>,
 }
 
 /// What becomes of an open job when a process asks for it.
@@ -64,6 +67,7 @@ impl Members {
             trainers: HashMap::new(),
             came: HashMap::new(),
             holders: BTreeMap::new(),
+            trained: HashMap::new(),
         }
     }
 
@@ -149,6 +153,9 @@ impl Members {
         if self.holders.get(&rank).is_some_and(|holder| holder.process != peer.process) {
             return Err(taken(job));
         }
+        if *self.trained.entry(rank).or_insert(peer.process) != peer.process {
+            return Err(trained(job));
+        }
         self.holders.insert(rank, peer);
         Ok(())
     }
@@ -177,5 +184,12 @@ pub(super) fn taken(job: &str) -> Error {
     Error::invalid(format!(
         "another training runs as job `{job}` now, and two cannot train under one name: wait for its end, or give this \
          run a `job=` of its own"
+    ))
+}
+
+fn trained(job: &str) -> Error {
+    Error::invalid(format!(
+        "another process has trained with this sampler of job `{job}` and is gone, and one sampler is one run: make the \
+         `Sampler` in the process that trains, or go on with its run from a checkpoint (`sampler.load_state_dict`)"
     ))
 }

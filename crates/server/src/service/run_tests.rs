@@ -159,6 +159,32 @@ fn a_second_live_run_of_a_name_is_refused_and_named() {
 }
 
 #[test]
+fn a_process_does_not_go_on_with_a_run_that_another_trained_as_its_rank_unless_it_resumes_it() {
+    let bench = Bench::new();
+    let parent = bench.client(1);
+    let run = bench.open(&parent, bench.asked("exp")).unwrap().run;
+    // Forked with the sampler, they are in the run.
+    let forked = |job: &str, process| {
+        let child = bench.client(process);
+        let launch = Some(Launch { reader: true, ..Default::default() });
+        bench.open(&child, OpenJob { run: run.clone(), launch, ..bench.asked(job) }).unwrap();
+        child
+    };
+    let first = forked("exp", 2);
+    bench.train(&first, "exp", 0);
+    bench.leave(&first);
+    let again = forked("exp", 2);
+    bench.train(&again, "exp", 1);
+    bench.leave(&again);
+    let second = forked("exp", 3);
+    let refused = bench.begin(&second, "exp", 0).unwrap_err();
+    assert!(refused.message.contains("make the `Sampler` in the process that trains"), "{refused}");
+    let asked = OpenJob { resume: resume(&run, Some(1), 0), ..bench.asked("exp/load-1") };
+    assert_eq!(bench.open(&second, asked).unwrap().resumed, Some(1));
+    bench.train(&second, "exp/load-1", 1);
+}
+
+#[test]
 fn ranks_of_one_launch_share_a_run_and_a_launch_that_is_started_over_begins_another() {
     let bench = Bench::new();
     let launched = |attempt, rank| {
