@@ -22,7 +22,7 @@ FEW, MANY = 16, 80
 WAIT = 600.0
 
 LOAD = """\
-import importlib.util, sys, types
+import importlib.util, sys
 _, path, *arguments = sys.argv
 spec = importlib.util.spec_from_file_location("hotset._core", path)
 core = importlib.util.module_from_spec(spec)
@@ -35,7 +35,7 @@ READ = (
 socket, tree, batches = arguments
 client = core.Client(socket, main_pid=0, timeout={WAIT})
 dataset = client.open_dataset(tree, layout="files", wait={WAIT})["dataset"]
-settings = types.SimpleNamespace(dataset=dataset, cache="100%", strategy="uniform", policy="minio", seed=0)
+settings = dict(dataset=dataset, cache="100%", strategy="uniform", policy="minio", seed=0)
 client.open_job("hits", settings, wait={WAIT})
 left = 0
 for epoch in range(1 + -(-int(batches) * {BATCH} // {SAMPLES})):

@@ -4,7 +4,7 @@
 //! divided between caches by what their jobs ask for and what they gain, whichever came first: each has a *part*, and its
 //! capacity moves there, at once where that is more, a slice a hold of the lock where residents must leave first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::cache::{Ask, Cache, divide, gain};
@@ -106,7 +106,7 @@ type Resized = (Arc<Dataset>, Vec<(Id, bool)>);
 pub(crate) struct Caches {
     open: BTreeMap<u64, Entry>,
     /// The cache of each job.
-    jobs: HashMap<u64, u64>,
+    jobs: BTreeMap<u64, u64>,
 }
 
 impl Caches {

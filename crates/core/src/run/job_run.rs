@@ -218,7 +218,8 @@ impl JobRun {
         if outcome == Outcome::Single {
             self.reads.push((id, slot));
         }
-        let more = matches!(self.next_block(), Some((of, next)) if of == epoch && next.start < block.end);
+        let more = block.len() > 1
+            && matches!(self.next_block(), Some((of, next)) if of == epoch && next.start < block.end);
         if !more {
             self.request(epoch, changes);
         }

@@ -15,7 +15,7 @@ use crate::benefits::divide_anew;
 use crate::engine::{Engine, LOOK_UP, read_ahead};
 use crate::planning::make;
 use crate::rooms::Rooms;
-use crate::serving::MOST_RANKS;
+use crate::serving::{Buffers, MOST_RANKS};
 use crate::state::State;
 use crate::sync;
 
@@ -191,11 +191,12 @@ impl Job {
             return Ok(());
         }
         let trained = start.saturating_mul(schedule.plan().world() as usize);
+        let mut buffers = Buffers::default();
         while let Some((of, block)) = self.run.next_block() {
             if of > epoch || (of == epoch && block.start >= trained) {
                 break;
             }
-            self.decide(rooms, false)?;
+            self.decide(rooms, false, &mut buffers)?;
         }
         Ok(())
     }
@@ -227,8 +228,9 @@ impl Job {
         if restored {
             // Its slots were served by the server before: their policy is asked, so that it stands where that
             // server's stood. Only the first epoch after a restart pays this.
+            let mut buffers = Buffers::default();
             while self.run.next_block().is_some_and(|(epoch, _)| epoch == other) {
-                self.decide(rooms, false)?;
+                self.decide(rooms, false, &mut buffers)?;
             }
         }
         let schedule = self.schedule(other)?;

@@ -41,14 +41,28 @@ enum Read {
     Later,
 }
 
+/// What deciding a block fills and empties again, kept from block to block.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    changes: Vec<Change>,
+    /// What was done about the reads of the block, by slot.
+    reads: Vec<(usize, Read)>,
+}
+
 impl Job {
     /// Decides the next block of slots, and queues its reads if `fetch`: how many slots, and whether all reads found
     /// room. One that did not is decided all the same, and is read when it is asked for.
-    pub(crate) fn decide(&mut self, rooms: &mut Rooms, fetch: bool) -> Result<(usize, bool)> {
-        let (mut changes, mut reads, mut decided, mut room) = (Vec::new(), Vec::new(), 0, true);
+    pub(crate) fn decide(
+        &mut self,
+        rooms: &mut Rooms,
+        fetch: bool,
+        buffers: &mut Buffers,
+    ) -> Result<(usize, bool)> {
+        let (Buffers { changes, reads }, mut decided, mut room) = (buffers, 0, true);
+        reads.clear();
         let mut more = true;
         while more {
-            more = self.run.step(rooms.cache_mut(self.serial)?, &mut changes);
+            more = self.run.step(rooms.cache_mut(self.serial)?, changes);
             for change in changes.drain(..) {
                 match change {
                     Change::Evicted(id) => rooms.keep(&self.dataset, id, false),
@@ -62,7 +76,7 @@ impl Job {
                         decided += 1;
                     }
                     Change::Requested { epoch, slots, bytes } => {
-                        self.request(rooms, epoch, &slots, bytes, &reads)?;
+                        self.request(rooms, epoch, &slots, bytes, reads)?;
                     }
                 }
             }
@@ -78,11 +92,12 @@ impl Job {
         last: usize,
         left: &mut usize,
     ) -> Result<bool> {
+        let mut buffers = Buffers::default();
         while self.run.schedule(epoch).is_some_and(|schedule| schedule.frontier() <= last) {
             if *left == 0 {
                 return Ok(true);
             }
-            let (decided, _) = self.decide(rooms, false)?;
+            let (decided, _) = self.decide(rooms, false, &mut buffers)?;
             *left = left.saturating_sub(decided);
             if decided == 0 {
                 break;
@@ -272,13 +287,13 @@ impl Job {
 
     /// Reads on along its plans, as far as the budget reaches. True if the lock should be let go of before going on.
     pub(crate) fn read_ahead(&mut self, rooms: &mut Rooms, budget: Budget) -> Result<bool> {
-        let mut left = DECISIONS;
+        let (mut left, mut buffers) = (DECISIONS, Buffers::default());
         while left > 0 {
             if !self.request.prefetch {
                 return Ok(false);
             }
             let Some(next) = self.run.next_block() else { return Ok(false) };
-            let (decided, room) = self.read_block(rooms, next, budget)?;
+            let (decided, room) = self.read_block(rooms, next, budget, &mut buffers)?;
             if !room {
                 return Ok(false);
             }
@@ -294,6 +309,7 @@ impl Job {
         rooms: &mut Rooms,
         (epoch, block): (u64, Range<usize>),
         budget: Budget,
+        buffers: &mut Buffers,
     ) -> Result<(usize, bool)> {
         let first = block.start;
         let plan = self.schedule(epoch)?.plan().clone();
@@ -309,7 +325,7 @@ impl Job {
         if full || rooms.residency().transient() + bytes > budget.transient {
             return Ok((0, false));
         }
-        let (decided, room) = self.decide(rooms, true)?;
+        let (decided, room) = self.decide(rooms, true, buffers)?;
         Ok((decided, room && decided > 0))
     }
 

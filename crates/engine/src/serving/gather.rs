@@ -217,9 +217,8 @@ impl Job {
         let run = self.run_of(batch);
         for (position, &(epoch, id)) in batch.samples.iter().enumerate() {
             let own = |(epoch, slot): (u64, usize)| {
-                let schedule = self.run.schedule(epoch).zip(run);
-                let own = schedule.map(|(schedule, from)| schedule.plan().slot(batch.rank, from + position));
-                (epoch, own.unwrap_or(slot))
+                let at = |from| Some(self.run.schedule(epoch)?.plan().slot(batch.rank, from + position));
+                (epoch, run.and_then(at).unwrap_or(slot))
             };
             let item = match self.slot_of(batch, epoch, id).map(|found| found.map(own)) {
                 Ok(Some((epoch, slot))) => self.take(rooms, batch, position, (epoch, slot, id)),

@@ -8,7 +8,7 @@ mod gather;
 mod leases;
 mod probe;
 
-pub(crate) use decide::Budget;
+pub(crate) use decide::{Budget, Buffers};
 pub use gather::{Asked, Purpose};
 pub(crate) use gather::{Batch, CaughtUp, Gathered, MOST_RANKS, Place};
 pub(crate) use probe::Staging;

@@ -9,7 +9,7 @@ use hotset_core::benefit::Ahead;
 use hotset_core::schedule::Stage;
 use hotset_core::{Id, Result};
 
-use super::decide::{Budget, DECISIONS};
+use super::decide::{Budget, Buffers, DECISIONS};
 use super::gather::{Batch, Place};
 use crate::fetching::Cause;
 use crate::jobs::Job;
@@ -111,7 +111,7 @@ impl Job {
         if !at.is_some_and(|at| at.epoch == epoch && at.last >= hits.start) {
             return Ok(Staging::Done);
         }
-        let mut left = DECISIONS;
+        let (mut left, mut buffers) = (DECISIONS, Buffers::default());
         while let Some((of, block)) = self.run.next_block()
             && of == epoch
             && block.start < hits.end
@@ -120,7 +120,7 @@ impl Job {
                 return Ok(Staging::More);
             }
             let first = block.start;
-            let (decided, room) = self.read_block(rooms, (epoch, block), budget)?;
+            let (decided, room) = self.read_block(rooms, (epoch, block), budget, &mut buffers)?;
             left = left.saturating_sub(decided);
             if !room {
                 self.probing.gauge.probe_mut().into_iter().for_each(|probe| probe.cut(first));
