@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hotset_core::cache::{Ask, Cache, divide, gain};
-use hotset_core::sampling::two_chunks;
+use hotset_core::cache::{Ask, Cache, Wish, divide};
 use hotset_core::settings::Values;
 use hotset_core::{Error, Id, Result};
 
@@ -33,17 +32,6 @@ pub(crate) struct CacheKey {
     pub(crate) owner: Option<String>,
 }
 
-/// What a job brings to the division of memory.
-#[derive(Debug, Clone, Copy)]
-struct Wish {
-    /// The bytes it asks for.
-    bytes: u64,
-    /// What it gains, once that was measured.
-    benefit: Option<f64>,
-    /// The GPUs that it trains on: one a rank.
-    gpus: u32,
-}
-
 /// A cache and the jobs in it.
 struct Entry {
     key: CacheKey,
@@ -56,19 +44,16 @@ struct Entry {
 }
 
 impl Entry {
-    /// What it may have at most: what its jobs ask for together, and no more than its dataset.
-    fn ask(&self) -> u64 {
-        let asked = self.jobs.values().fold(0u64, |sum, job| sum.saturating_add(job.bytes));
-        asked.min(self.dataset.catalog.bytes())
+    /// What it may have at most, and what that is worth.
+    fn ask(&self) -> Ask {
+        Ask::of(self.key.policy, self.dataset.catalog.bytes(), self.jobs.values().copied())
     }
 
-    /// The same, with what that is worth, if `more` bytes are asked for besides.
+    /// The same, if `more` bytes are asked for besides.
     fn claim(&self, more: u64) -> Claim {
-        let whole = self.dataset.catalog.bytes();
-        let jobs: Vec<(Option<f64>, u32)> = self.jobs.values().map(|job| (job.benefit, job.gpus)).collect();
-        let chunks = (self.key.policy == "quiver").then(|| (two_chunks(whole), jobs.len()));
-        let bytes = self.ask().saturating_add(more).min(whole);
-        Claim { bounded: self.key.bounded, ask: Ask { bytes, gain: gain(&jobs), chunks } }
+        let ask = self.ask();
+        let bytes = ask.bytes.saturating_add(more).min(self.dataset.catalog.bytes());
+        Claim { bounded: self.key.bounded, ask: Ask { bytes, ..ask } }
     }
 
     fn capacity(&self) -> u64 {
@@ -187,7 +172,7 @@ impl Caches {
 
     /// Bytes that all jobs ask for, as far as their datasets are that large.
     pub(crate) fn asked(&self) -> u64 {
-        self.open.values().map(Entry::ask).fold(0, u64::saturating_add)
+        self.open.values().map(|entry| entry.ask().bytes).fold(0, u64::saturating_add)
     }
 
     /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one: no less

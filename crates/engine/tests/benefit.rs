@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Held, Reader, config, dataset, epoch_indices_of, request, within};
 use hotset_core::benefit::{Phase, Standing};
 use hotset_core::counters::Counters;
+use hotset_core::sampling::two_chunks;
 use hotset_engine::{Config, Engine, JobRequest, JobStats};
 use hotset_store::Opened;
 
@@ -277,6 +278,23 @@ fn memory_goes_to_the_dataset_whose_jobs_gain() {
         [666_666, 333_333],
         "of those left none is known to gain"
     );
+}
+
+#[test]
+fn jobs_that_walk_together_have_two_chunks_and_the_rest_goes_to_those_that_gain_most() {
+    let (many, few) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
+    let engine = limited(2_000_000);
+    let open = |opened: &Opened, job, gains| Training::open(&engine, opened, job, ("100%", "quiver"), gains);
+    let mut jobs = [open(&many, "a", 8), open(&many, "b", 8), open(&few, "c", 3), open(&few, "d", 3)];
+    jobs.iter_mut().for_each(|job| job.train(0));
+    assert_eq!(jobs.each_ref().map(|job| job.stats().benefit), [8.0, 8.0, 3.0, 3.0].map(Some));
+    let two = |opened: &Opened| two_chunks(opened.catalog.bytes());
+    let parts = [2_000_000 - two(&few), two(&few)];
+    settles("memory is divided by gain", || [&jobs[0], &jobs[2]].map(|job| job.stats().capacity) == parts);
+    assert!(parts[0] > two(&many) && two(&few) == 780_000);
+    jobs.iter_mut().for_each(|job| job.train(1));
+    let kept = [&jobs[0], &jobs[2]].map(|job| 1000 * job.stats().resident_samples);
+    assert_eq!(kept, parts, "and no more than that is kept");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::common::{Reader, config, dataset, epoch_indices_of, request};
+use hotset_core::sampling::two_chunks;
 use hotset_engine::{Config, Engine, JobRequest, JobStats};
 use hotset_store::Opened;
 
@@ -71,6 +72,57 @@ fn four_jobs_of_one_seed_read_what_one_reads() {
     }
     let shared: u64 = NAMES.iter().map(|job| stats(&engine, job).total.plan.shared_hits).sum();
     assert_eq!(shared, 400 * 3 * 4, "what one has brought, three have hit in each of four epochs");
+}
+
+#[test]
+fn where_two_chunks_are_allocated_no_more_are_resident_and_jobs_that_keep_pace_read_once() {
+    let (opened, _) = dataset(&[100; 4000]);
+    let two = two_chunks(opened.catalog.bytes());
+    assert_eq!(two, 80_000, "of ten");
+    let engine = Engine::new(Config { memory: Some(two), ..config() });
+    // Batches of each in a turn: the last job is three times as slow.
+    let speeds = [("a", 3), ("b", 3), ("c", 3), ("d", 1)];
+    let mut jobs: Vec<(Reader<'_>, usize)> = Vec::new();
+    for (seed, (job, speed)) in speeds.into_iter().enumerate() {
+        let reader = Reader::of_job(&engine, &opened, job);
+        let request = asked(&opened, job, "20%", "quiver", seed as u64);
+        // Nothing is decided before it is asked for.
+        let request = JobRequest { strategy: Some("quiver".into()), prefetch: false, ..request };
+        engine.open_job(reader.session, request, None).unwrap();
+        jobs.push((reader, speed));
+    }
+    let (mut most, mut places) = (0, [(0u64, 0usize); 4]);
+    let mut plans: Vec<Vec<u64>> = jobs.iter().map(|job| epoch_indices_of(&engine, job.0.job, 0)).collect();
+    while places.iter().any(|(epoch, _)| *epoch < 2) {
+        for ((reader, speed), (plan, (epoch, at))) in jobs.iter_mut().zip(plans.iter_mut().zip(&mut places)) {
+            for _ in 0..*speed {
+                if *epoch == 2 {
+                    continue;
+                }
+                let held = reader.get(&plan[*at..*at + 4]).unwrap();
+                reader.release(held);
+                *at += 4;
+                let resident = 100 * engine.residents("a").unwrap().len() as u64;
+                assert!(resident <= two, "{resident} bytes in epoch {epoch} of `{}`", reader.job);
+                most = most.max(resident);
+                if *at == plan.len() {
+                    (*epoch, *at) = (*epoch + 1, 0);
+                    if *epoch < 2 {
+                        *plan = epoch_indices_of(&engine, reader.job, *epoch);
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(most, two, "both chunks were used");
+    let reads = |job: &str| stats(&engine, job).total.plan.storage_reads;
+    let alone = 4000 + 3200;
+    let kept_pace: u64 = ["a", "b", "c"].iter().map(|job| reads(job)).sum();
+    assert!(kept_pace * 100 <= alone * 115, "{kept_pace} for three, {alone} for one alone");
+    assert!(reads("d") < alone, "{}", reads("d"));
+    for (job, _) in speeds {
+        assert!(stats(&engine, job).epochs.iter().all(|(_, counted)| counted.plan.distinct == 4000), "{job}");
+    }
 }
 
 #[test]

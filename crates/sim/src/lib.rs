@@ -14,10 +14,10 @@ pub mod outcome;
 pub mod replay;
 pub mod report;
 mod scenario;
-pub mod shared;
 pub mod sizes;
 pub mod spec;
 pub mod timeline;
 mod trace;
+pub mod trainings;
 
 pub use trace::Trace;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use hotset_core::packages::Origin;
-use hotset_core::run::{Config, Decided, Inputs, Outcome as Cost, Run};
+use hotset_core::run::{Batch, Config, Decided, Inputs, Outcome as Cost, Run};
 use hotset_core::sampling::{Event, Plan, Reevaluation};
 use hotset_core::{Error, Id, Result, policy, sampling};
 
@@ -56,17 +56,7 @@ pub fn run(scenario: &Scenario, job: &Job) -> Result<Outcome> {
             scenario.compute.ranks
         ));
     }
-    Ok(Outcome {
-        strategy: job.strategy.to_string(),
-        policy: job.policy.to_string(),
-        cache: job.cache.clone(),
-        capacity,
-        seed: job.seed,
-        samples: scenario.samples(),
-        bytes: scenario.bytes,
-        epochs,
-        notes,
-    })
+    Ok(Outcome { notes, ..job.outcome(scenario, capacity, epochs) })
 }
 
 /// A run on its way.
@@ -77,8 +67,6 @@ struct Replay<'a> {
     storage: StorageClock,
     /// When each package of this epoch was there.
     arrived: Vec<u64>,
-    ids: Vec<Id>,
-    losses: Vec<f32>,
     /// Whether losses were re-evaluated that the trace does not have.
     without_reevaluated: bool,
     /// Epochs after the first that were a full pass over a cache that stands still.
@@ -93,8 +81,6 @@ impl<'a> Replay<'a> {
             timeline: Timeline::new(scenario.compute, 0.0),
             storage: StorageClock::new(scenario.storage),
             arrived: Vec::new(),
-            ids: Vec::new(),
-            losses: Vec::new(),
             without_reevaluated: false,
             still: 0,
         }
@@ -255,19 +241,9 @@ impl<'a> Replay<'a> {
 
     /// Reports the batch `step` of every rank.
     fn report(&mut self, plan: &Plan, step: usize) {
-        let row = self.scenario.trace.row(plan.epoch() as usize);
-        let from = step * self.scenario.compute.batch;
-        let until = (from + self.scenario.compute.batch).min(plan.rank_len());
         for rank in 0..plan.world() {
-            self.ids.clear();
-            self.losses.clear();
-            for position in from..until {
-                let slot = plan.slot(rank, position);
-                let id = plan.ids()[slot];
-                self.ids.push(id);
-                self.losses.push(if plan.weight(slot) > 0.0 { row[id as usize] } else { f32::NAN });
-            }
-            self.run.report(plan.epoch(), plan.rank_len(), from, &self.ids, &self.losses);
+            let Batch { position, ids, losses } = self.scenario.losses(plan, rank, step);
+            self.run.report(plan.epoch(), plan.rank_len(), position, &ids, &losses);
         }
     }
 }
@@ -288,5 +264,20 @@ impl Job {
             pad: scenario.pad,
             packages: package.map(Origin::Made),
         })
+    }
+
+    /// What came of it, with nothing to note.
+    pub(crate) fn outcome(&self, scenario: &Scenario, capacity: u64, epochs: Vec<Epoch>) -> Outcome {
+        Outcome {
+            strategy: self.strategy.to_string(),
+            policy: self.policy.to_string(),
+            cache: self.cache.clone(),
+            capacity,
+            seed: self.seed,
+            samples: scenario.samples(),
+            bytes: scenario.bytes,
+            epochs,
+            notes: Vec::new(),
+        }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use hotset_core::bytes::{Amount, human};
 use hotset_core::policy::{self, Sizes};
-use hotset_core::sampling::{self, Rates};
+use hotset_core::run::Batch;
+use hotset_core::sampling::{self, Plan, Rates};
 use hotset_core::{Error, Id, Result};
 
 use crate::spec::{Named, Pair};
@@ -111,6 +112,20 @@ impl Scenario {
         };
         let reevaluated = self.reevaluated.as_ref().map(first).transpose()?;
         Ok(Self { trace: first(&self.trace)?, reevaluated, ..self.clone() })
+    }
+
+    /// The losses of the `step`th batch of a rank: not a number where a slot is not trained.
+    pub(crate) fn losses(&self, plan: &Plan, rank: u32, step: usize) -> Batch {
+        let row = self.trace.row(plan.epoch() as usize);
+        let batch = self.compute.batch.max(1);
+        let position = step * batch;
+        let slots = (position..(position + batch).min(plan.rank_len())).map(|at| plan.slot(rank, at));
+        let told = |slot: usize| {
+            let id = plan.ids()[slot];
+            (id, if plan.weight(slot) > 0.0 { row[id as usize] } else { f32::NAN })
+        };
+        let (ids, losses) = slots.map(told).unzip();
+        Batch { position, ids, losses }
     }
 
     /// How fast the storage and the trainer are at best, in samples a second.

@@ -141,7 +141,7 @@ impl Timeline {
 
     /// When the last step ended, in seconds.
     pub(crate) fn ended(&self) -> f64 {
-        self.ended as f64 / NANOSECONDS
+        seconds(self.ended)
     }
 
     /// Serves the next slot of the plan, whose sample is there at `ready`. One that is not `trained` costs no
@@ -206,6 +206,11 @@ impl Timeline {
         let share = samples / (self.compute.batch.max(1) * self.ready.len()) as f64;
         nanoseconds(share * self.compute.seconds_a_batch)
     }
+}
+
+/// Nanoseconds as seconds.
+pub(crate) fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / NANOSECONDS
 }
 
 /// Saturates: a time beyond centuries is as good as any other.

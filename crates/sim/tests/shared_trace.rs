@@ -78,3 +78,16 @@ fn pads_buys_its_hits_with_coverage() {
     assert!((number(&shade[3]) - 34.0).abs() < 1.0, "coverage {shade:?}");
     assert!((1.0..10.0).contains(&number(&shade[5])), "epochs that the guard shuffles {shade:?}");
 }
+
+/// Quiver's figure 6 has more with its allocation than with `lru` at 100, 200 and 700 GB of 775.
+#[test]
+#[ignore = "needs the trace of a real training, below `HOTSET_SHARED`"]
+fn memory_by_gain_beats_one_lru_over_three_datasets() {
+    let mut scenario = scenario().clone();
+    (scenario.compute.batch, scenario.compute.seconds_a_batch) = (8, 0.001);
+    let drawn = draw(&scenario, "quiver-6");
+    let times = |row: usize| drawn.rows[row][3].trim_end_matches(" x").parse::<f64>().unwrap();
+    for size in 0..3 {
+        assert!(times(3 * size + 3) > times(3 * size + 1), "{}", drawn.text());
+    }
+}

@@ -10,8 +10,8 @@ use hotset_sim::grid;
 use hotset_sim::outcome::Mean;
 use hotset_sim::replay::{Job, Scenario};
 use hotset_sim::report::{text_table, wrap};
-use hotset_sim::shared::{self, Trained, Training};
 use hotset_sim::spec::Pair;
+use hotset_sim::trainings::{self, Trained, Training};
 use serde::{Deserialize, Serialize};
 
 use super::duration::Seconds;
@@ -108,7 +108,7 @@ impl<'a> Jobs<'a> {
     /// Simulates them for each of `runs`.
     pub(super) fn run(&self, runs: &[Job], threads: usize, json: Option<&Path>) -> Result<()> {
         let progress = Progress::new();
-        let simulate = |run: &Job| shared::run(&self.trainings(run)?);
+        let simulate = |run: &Job| trainings::run(&self.trainings(run)?);
         let all = grid::each(runs, threads, simulate, |done| progress.set(done, runs.len()))?;
         progress.finish();
         if let Some(path) = json {

@@ -12,11 +12,12 @@
 //! beyond two chunks stands still here and is hit in every epoch.
 
 use crate::benefit::ELIGIBLE;
+use crate::sampling::two_chunks;
 
 /// What a cache saves whose jobs have these benefits and GPUs; `None` if nothing was measured, or if one was not and the others
 /// gain too little. One that was not measured is taken for a mean one of the others, and one that gains too little saves
 /// nothing.
-pub fn gain(jobs: &[(Option<f64>, u32)]) -> Option<f64> {
+fn gain(jobs: &[(Option<f64>, u32)]) -> Option<f64> {
     let known: Vec<f64> = jobs.iter().filter_map(|(benefit, _)| *benefit).collect();
     let mean = known.iter().sum::<f64>() / known.len() as f64;
     let taken = jobs.iter().map(|(benefit, gpus)| (benefit.unwrap_or(mean), gpus));
@@ -24,6 +25,17 @@ pub fn gain(jobs: &[(Option<f64>, u32)]) -> Option<f64> {
         taken.filter(|(benefit, _)| *benefit > ELIGIBLE).map(|(benefit, &gpus)| benefit * f64::from(gpus));
     let sum: f64 = gains.sum();
     (!known.is_empty() && (sum > 0.0 || known.len() == jobs.len())).then_some(sum)
+}
+
+/// What a job brings to the division of memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wish {
+    /// The bytes it asks for.
+    pub bytes: u64,
+    /// What it gains, once that was measured.
+    pub benefit: Option<f64>,
+    /// The GPUs that it trains on: one a rank.
+    pub gpus: u32,
 }
 
 /// What a cache asks for.
@@ -46,6 +58,18 @@ struct Step {
 }
 
 impl Ask {
+    /// Of a cache with that policy, whose jobs train a dataset of so many bytes: what they ask for together, and no more than
+    /// that dataset.
+    pub fn of(policy: &str, dataset: u64, wishes: impl IntoIterator<Item = Wish>) -> Self {
+        let (mut bytes, mut jobs) = (0u64, Vec::new());
+        for wish in wishes {
+            bytes = bytes.saturating_add(wish.bytes);
+            jobs.push((wish.benefit, wish.gpus));
+        }
+        let chunks = (policy == "quiver").then(|| (two_chunks(dataset), jobs.len()));
+        Self { bytes: bytes.min(dataset), gain: gain(&jobs), chunks }
+    }
+
     /// What it asks for first, and then, where that is less dense.
     fn steps(&self, ask: usize) -> Vec<Step> {
         let gain = self.gain.unwrap_or_default();

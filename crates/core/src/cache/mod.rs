@@ -11,7 +11,7 @@ mod members;
 
 use std::sync::Arc;
 
-pub use self::division::{Ask, divide, gain};
+pub use self::division::{Ask, Wish, divide};
 pub use self::log::{Circumstances, Event, MemberId};
 
 use self::log::Log;

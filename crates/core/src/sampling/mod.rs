@@ -13,6 +13,7 @@
 
 mod batchloss;
 mod carousel;
+mod chunks;
 mod cis;
 mod draw_stream;
 mod facts;
@@ -30,10 +31,10 @@ mod uniform;
 #[cfg(test)]
 mod conformance;
 
+pub use chunks::{Chunks, two_chunks};
 pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
 pub use plan::{Drawn, Event, Plan};
-pub use quiver::two_chunks;
 
 use std::sync::Arc;
 

@@ -14,24 +14,11 @@
 //! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made; and chunks are small
 //! beside the cache, so that most of it can stand still.
 
+use super::chunks::Chunks;
 use super::uniform::shuffled;
 use super::{Draw, Drawn, Entry, FULL_LAST, Residents, Setup, Strategy};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Rng};
-
-const PARTITIONS: usize = 10;
-/// The most bytes of a chunk.
-const MOST: u64 = 15_000_000_000;
-
-/// The bytes of two chunks of a dataset, as the paper has them: the one that jobs walk through and the next.
-pub fn two_chunks(dataset: u64) -> u64 {
-    2 * (dataset / PARTITIONS as u64).min(MOST)
-}
-
-/// The least samples of a chunk, where there are that many: what is shuffled together.
-const LEAST: usize = 40;
-/// Chunks that fit the cache at least: those under way take a small part of it.
-const SHARE: u64 = 16;
 
 const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -53,65 +40,30 @@ pub(super) const ENTRY: Entry = Entry {
 
 struct Quiver {
     setup: Setup,
-    chunks: usize,
+    chunks: Chunks,
 }
 
 impl Quiver {
     fn new(mut setup: Setup) -> Self {
         setup.values = std::mem::take(&mut setup.values).or_defaults(PARAMETERS);
-        let whole = (0..setup.end()).fold(0u64, |sum, id| sum.saturating_add(setup.sizes.size(id)));
-        // Batches of a bucket need stripe units that hold some.
-        let parts = if setup.values.whole("bucket") > 0 { 2 } else { SHARE };
-        let share = if setup.capacity >= parts { setup.capacity / parts } else { u64::MAX };
-        let limit = (whole / 10).min(MOST).min(share).max(1);
-        let most = setup.samples.div_ceil(LEAST).max(10);
-        let chunks = (whole.div_ceil(limit) as usize).clamp(10, most);
-        // Units of unequal bytes: a few more chunks until each keeps within the limit, one large sample aside.
-        let largest = (0..setup.end()).map(|id| setup.sizes.size(id)).max().unwrap_or(0);
-        let limit = limit.saturating_add(largest);
-        let mut quiver = Self { chunks, setup };
-        while quiver.chunks < most && (0..quiver.chunks).any(|chunk| quiver.bytes(chunk) > limit) {
-            quiver.chunks = (quiver.chunks + quiver.chunks / 8 + 1).min(most);
-        }
-        quiver
-    }
-
-    /// The ids of unit `unit` of `partition`.
-    fn unit(&self, partition: usize, unit: usize) -> std::ops::Range<Id> {
-        let at =
-            |whole: usize, parts: usize, part: usize| (whole as u128 * part as u128 / parts as u128) as usize;
-        let samples = self.setup.end() as usize;
-        let (begin, end) = (at(samples, PARTITIONS, partition), at(samples, PARTITIONS, partition + 1));
-        let cut = |unit: usize| (begin + at(end - begin, self.chunks, unit)) as Id;
-        cut(unit)..cut(unit + 1)
-    }
-
-    fn units(&self, chunk: usize) -> impl Iterator<Item = std::ops::Range<Id>> + '_ {
-        (0..PARTITIONS).map(move |partition| self.unit(partition, chunk))
-    }
-
-    fn bytes(&self, chunk: usize) -> u64 {
-        self.units(chunk).flatten().map(|id| self.setup.sizes.size(id)).sum()
-    }
-
-    /// The chunk that `id` lies in.
-    fn chunk_of(&self, id: Id) -> Option<usize> {
-        (0..self.chunks).find(|&chunk| self.units(chunk).any(|unit| unit.contains(&id)))
+        let buckets = setup.values.whole("bucket") > 0;
+        let chunks = Chunks::new(&*setup.sizes, setup.end(), setup.capacity, buckets);
+        Self { setup, chunks }
     }
 
     /// The chunks in the order that all jobs share, from the one with which this epoch begins.
     fn circle(&self, draw: &Draw<'_>) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.chunks).collect();
+        let mut order: Vec<usize> = (0..self.chunks.count()).collect();
         Rng::new(0, 0, "quiver's circle").shuffle(&mut order);
         let resident = |residents: &Residents, chunk: usize| {
             let (mut all, mut here) = (0u64, 0u64);
-            for id in self.units(chunk).flatten() {
+            for id in self.chunks.units(chunk).flatten() {
                 all += 1;
                 here += u64::from(residents.contains(id));
             }
             here * 1000 / all.max(1)
         };
-        let first = match (draw.others_at.and_then(|id| self.chunk_of(id)), draw.residents) {
+        let first = match (draw.others_at.and_then(|id| self.chunks.of(id)), draw.residents) {
             (Some(chunk), _) => order.iter().position(|&other| other == chunk),
             // Thousandths of a chunk; the first of those with the most.
             (None, Some(residents)) => {
@@ -128,11 +80,11 @@ impl Quiver {
     /// then holds what this one leaves.
     fn walk(&self, chunk: usize, bucket: usize, rest: &mut Vec<Id>, rng: &mut Rng) -> Vec<Id> {
         if bucket == 0 {
-            let mut ids: Vec<Id> = self.units(chunk).flatten().collect();
+            let mut ids: Vec<Id> = self.chunks.units(chunk).flatten().collect();
             rng.shuffle(&mut ids);
             return ids;
         }
-        let mut units: Vec<Vec<Id>> = self.units(chunk).map(Iterator::collect).collect();
+        let mut units: Vec<Vec<Id>> = self.chunks.units(chunk).map(Iterator::collect).collect();
         rng.shuffle(&mut units);
         let mut batches = Vec::new();
         for mut ids in units {
@@ -194,20 +146,6 @@ mod tests {
         Quiver::new(Setup { capacity, values, ..Setup::new(samples, 3) })
     }
 
-    #[test]
-    fn chunks_are_disjoint_small_enough_and_of_every_part() {
-        for (samples, capacity) in [(10_000, 2_000), (10_030, 900), (7, 3), (0, 0), (50, 0)] {
-            let quiver = quiver(samples, capacity, "0");
-            let all: Vec<Id> = (0..quiver.chunks).flat_map(|chunk| quiver.units(chunk).flatten()).collect();
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), samples);
-            assert_eq!(all.len(), samples);
-            if samples >= 1_000 {
-                assert!((0..quiver.chunks).all(|chunk| quiver.bytes(chunk) <= capacity / SHARE + 1));
-                assert!((0..quiver.chunks).all(|chunk| quiver.units(chunk).all(|unit| !unit.is_empty())));
-            }
-        }
-    }
-
     /// Of how many stripe units each batch of every rank is, and how many whole batches the units hold.
     fn units_of_batches(samples: usize, batch: usize, world: u32) -> (Vec<usize>, usize) {
         let mut quiver = quiver(samples, samples as u64 / 5, &batch.to_string());
@@ -216,10 +154,10 @@ mod tests {
         distinct.sort_unstable();
         assert_eq!(distinct, Vec::from_iter(0..samples as Id), "every id once");
         let (mut unit_of, mut whole) = (vec![0; samples], 0);
-        for chunk in 0..quiver.chunks {
-            for (partition, unit) in quiver.units(chunk).enumerate() {
+        for chunk in 0..quiver.chunks.count() {
+            for (partition, unit) in quiver.chunks.units(chunk).enumerate() {
                 whole += unit.len() / (batch * world as usize) * world as usize;
-                unit.for_each(|id| unit_of[id as usize] = chunk * PARTITIONS + partition);
+                unit.for_each(|id| unit_of[id as usize] = chunk * 10 + partition);
             }
         }
         let plan = crate::sampling::Plan::cut(3, world, true, drawn);

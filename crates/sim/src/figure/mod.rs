@@ -4,6 +4,8 @@
 //! the command line, so that only their ratios compare. Means are over all epochs, as the papers take them.
 
 mod arms;
+mod chunks;
+mod datasets;
 mod jobs;
 mod observations;
 mod parts;
@@ -51,6 +53,9 @@ pub static FIGURES: &[Figure] = &[
     shade::SHADE_7,
     shade::SHADE_12,
     jobs::QUIVER_3,
+    datasets::QUIVER_6,
+    chunks::QUIVER_7,
+    jobs::QUIVER_TABLE3,
 ];
 
 /// Figures that take more than a trace, and what they take.
@@ -58,7 +63,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("icache-table1, icache-table3, impact-table1, impact-16", "accuracy: takes training"),
     ("icache-13", "several nodes"),
     ("icache-14", "the traces of two models: `hotset simulate --jobs FILE`"),
-    ("quiver-6, quiver-7", "several datasets on one server, and chunks over time"),
     ("icache-table2, icache-8b", "ImageNet: a trace of a training on it"),
 ];
 

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use hotset_core::sampling::Equal;
 
 use super::*;
