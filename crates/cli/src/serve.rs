@@ -68,7 +68,8 @@ pub(crate) struct Serve {
     /// Where the state of jobs is kept, to go on after a restart [default: state, beside listings]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
-    /// Record the losses that jobs report to files in this directory, for `hotset record`
+    /// Record runs to files in this directory: the losses that jobs report, for `hotset record`, and what happens to each
+    /// cache, for `hotset simulate --log`
     #[arg(long, env = "HOTSET_RECORD", value_name = "DIRECTORY")]
     record: Option<PathBuf>,
     /// What to log to standard error: error, warn, info, debug or trace, also by module

@@ -12,6 +12,7 @@ pub mod counters;
 pub mod error;
 pub mod id;
 pub mod importance;
+pub mod log;
 pub mod packages;
 pub mod policy;
 pub mod positions;

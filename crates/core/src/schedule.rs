@@ -491,11 +491,6 @@ impl Schedule {
         self.ranks.iter().all(|rank| rank.closed)
     }
 
-    /// Leaves behind every decided slot that no reader waits for; those slots.
-    pub fn abandon_outstanding(&mut self) -> Vec<(usize, Stage)> {
-        self.abandon_from(0)
-    }
-
     /// Leaves behind every decided slot from `slot` on that no reader waits for; those slots.
     pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, Stage)> {
         let open = |slot: &usize| matches!(self.stages[*slot], Stage::Waiting | Stage::Unread | Stage::Again);

@@ -131,8 +131,8 @@ impl Caches {
         let serial = self.jobs.remove(&job)?;
         let entry = self.open.get_mut(&serial)?;
         entry.jobs.remove(&job);
+        entry.cache.leave(member);
         if !entry.jobs.is_empty() {
-            entry.cache.leave(member);
             return None;
         }
         self.open.remove(&serial).map(|entry| (entry.dataset, entry.cache))

@@ -4,13 +4,21 @@
 //! protocol's `JobSettings` has, so that nothing else in Rust lists them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hotset_core::bytes::Amount;
+use hotset_core::log::Recorder;
 use serde::{Deserialize, Serialize};
 
+/// What takes the logs of caches.
+pub trait Logs: Send + Sync {
+    /// A cache was opened by this job: who is told what happens to it, if anyone is. Asked under the engine's lock.
+    fn open(&self, job: &str, policy: &str) -> Option<Arc<dyn Recorder>>;
+}
+
 /// Settings of an engine.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// Reads in flight at a time, over all jobs.
     pub concurrency: usize,
@@ -24,8 +32,8 @@ pub struct Config {
     pub retries: u32,
     /// How long a job whose last reader has gone is kept.
     pub linger: Duration,
-    /// Keep a log of what happens to each cache, which something must take away: see [`Engine::take_log`](crate::Engine::take_log).
-    pub log: bool,
+    /// Takes the log of each cache that is opened, if something does.
+    pub logs: Option<Arc<dyn Logs>>,
     /// How long a plan waits for ranks that have not come or not reported, from the first that came.
     pub patience: Duration,
 }

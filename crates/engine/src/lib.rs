@@ -27,7 +27,7 @@ mod state;
 mod stats;
 mod sync;
 
-pub use config::{Config, JobGrant, JobRequest, OFF};
+pub use config::{Config, JobGrant, JobRequest, Logs, OFF};
 pub use engine::{Engine, SessionId};
 pub use fetching::ContentPeer;
 pub use jobs::{Cut, Span};

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use hotset_core::bytes::human;
 use hotset_core::cache::Cache;
-use hotset_core::schedule::Schedule;
+use hotset_core::log::{Event, Opening};
+use hotset_core::policy::Sizes;
 use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
@@ -151,7 +152,7 @@ impl State {
         job.same_as(request)?;
         if job.clients.join(session.0) {
             // Ranks that had begun its epochs are gone, and may come back as more or fewer.
-            job.run.schedules_mut().for_each(Schedule::set_restored);
+            job.run.lose_ranks();
         }
         // The client that opened it was told, and a run is told once.
         Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
@@ -189,7 +190,7 @@ impl State {
         ready: Ready,
         terms: &Terms,
     ) -> Result<(u64, Option<NewPackages>)> {
-        let Ready { mut job, cache, unfinished, waiting } = ready;
+        let Ready { mut job, cache, unfinished, waiting, setup, restored } = ready;
         tracing::info!(
             job = job.request.job,
             policy = job.grant.policy,
@@ -198,16 +199,20 @@ impl State {
         );
         job.clients.join(session.0);
         job.serial = self.next_serial();
-        for schedule in job.run.schedules_mut() {
-            schedule.set_generation(self.next_serial());
-        }
+        job.run.number_plans(|| self.next_serial());
         let place = match (terms.cache, cache) {
             (Some(place), _) => place,
-            (None, Some(cache)) => self.open_cache(terms, cache),
+            (None, Some(cache)) => self.open_cache(terms, cache, &job.request),
             (None, None) => return Err(Error::internal("a job was made without a cache")),
         };
         let ask = terms.asked.min(job.dataset.catalog.bytes());
         job.run.join(self.rooms.caches_mut().join(place, job.serial, ask)?);
+        if let Some(setup) = setup {
+            let why = || format!("job `{}` goes on from a state that was saved before", setup.job);
+            job.run.log().note(|member| {
+                if restored { Event::Lost(why()) } else { Event::Made(member, setup.clone()) }
+            });
+        }
         for id in waiting {
             self.rooms.claim(&job.dataset, id, true);
         }
@@ -220,9 +225,19 @@ impl State {
     }
 
     /// Takes a cache in, as large as the others leave room for now; its serial.
-    fn open_cache(&mut self, terms: &Terms, mut cache: Cache) -> u64 {
-        if self.config.log {
-            cache.keep_log();
+    fn open_cache(&mut self, terms: &Terms, mut cache: Cache, request: &JobRequest) -> u64 {
+        // What no plan serves is not decided in an order that could be played back.
+        let logs = self.config.logs.as_ref().filter(|_| terms.key.planned);
+        if let Some(recorder) = logs.and_then(|logs| logs.open(&request.job, terms.key.policy)) {
+            recorder.note(Event::Opened(Arc::new(Opening {
+                dataset: terms.dataset.name.clone(),
+                sizes: Arc::clone(&terms.dataset.catalog) as Arc<dyn Sizes>,
+                policy: terms.key.policy.to_owned(),
+                settings: request.policy_settings.clone(),
+                capacity: terms.granted,
+                seed: request.seed,
+            })));
+            cache.keep_log(recorder);
         }
         // What it had kept before a restart it keeps: those bytes come when they are due.
         let free = terms.budget.saturating_sub(self.rooms.caches().capacity());
@@ -245,6 +260,7 @@ impl State {
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let mut job = self.jobs.remove(serial)?;
         self.jobs.set_changed();
+        job.run.note_counts(0);
         job.end_probe(&mut self.rooms);
         let epochs: Vec<u64> = job.run.schedules().keys().copied().collect();
         for epoch in epochs {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hotset_core::cache::Circumstances;
+use hotset_core::log::{self, Circumstances};
 use hotset_core::run::{CacheView, Inputs, cache_view};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Id, Result};
@@ -32,6 +32,8 @@ pub(crate) fn make(
 
     let mut planner = handle.planner();
     let told = handle.told(epoch);
+    let reevaluated = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
+    let told = Arc::new(log::Told { reevaluated, accuracy: told.accuracy() });
     if let Some(before) = epoch.checked_sub(1) {
         planner.close(before);
     }
@@ -44,14 +46,13 @@ pub(crate) fn make(
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
     let view = CacheView { others_at, ..view };
-    cache.planned(job.run.member(), epoch, world, Circumstances { rates, others_at });
+    cache.planned((job.run.member(), epoch, world), Circumstances { rates, others_at }, &told);
     let is_shared = cache.members() > 1;
     drop(state);
 
-    let reevaluated: Vec<_> = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
     let inputs = Inputs {
-        reevaluated: (!reevaluated.is_empty()).then_some(&reevaluated),
-        accuracy: told.accuracy(),
+        reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
+        accuracy: told.accuracy,
         rates,
     };
     let made = planner.plan(epoch, world, &inputs, &view);
@@ -68,7 +69,7 @@ pub(crate) fn make(
     let job = state.jobs.still(serial)?;
     job.ranks.set_planning(None);
     job.notices.planned(figures, remarks);
-    job.ranks.note_cut(&schedule);
+    job.ranks.note_cut(schedule.plan());
     job.run.planned(schedule, &packing);
     job.discard_dead_packages(planner.packages(), |package| {
         planner.pending_packages().contains_key(&package)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hotset_core::bytes::human;
 use hotset_core::cache::Cache;
+use hotset_core::log::Setup;
 use hotset_core::packages::{self, BATCH, Mixing};
 use hotset_core::policy::{self, Policy, Sizes};
 use hotset_core::{Error, Id, Result, run, sampling};
@@ -158,6 +159,10 @@ pub(crate) struct Ready {
     pub(crate) unfinished: Option<NewPackages>,
     /// The samples that it waits for.
     pub(crate) waiting: Vec<Id>,
+    /// How it was made, for the log of its cache; `None` without plans.
+    pub(crate) setup: Option<Arc<Setup>>,
+    /// Whether a snapshot was put into it.
+    pub(crate) restored: bool,
 }
 
 impl Ready {
@@ -213,6 +218,16 @@ impl Ready {
             found.iter().for_each(|(number, ids)| planner.found(*number, ids));
             planner.number_from(packaging.next);
         }
+        let setup = strategy.map(|strategy| Setup {
+            job: request.job.clone(),
+            strategy: strategy.name.to_owned(),
+            settings: request.strategy_settings.clone(),
+            capacity: granted.min(terms.asked),
+            seed: request.seed,
+            epochs: request.epochs,
+            pad: request.pad,
+            packages: place.and_then(|place| place.setup(request.package_bytes, &found)),
+        });
         let grant = JobGrant {
             strategy: strategy.map(|s| s.name.to_owned()).unwrap_or_default(),
             policy: entry.name.to_owned(),
@@ -227,9 +242,11 @@ impl Ready {
         let mut cache = terms.cache.is_none().then(|| Cache::new(policy, catalog.len()));
         let run = run::JobRun::new(Arc::clone(catalog) as Arc<dyn Sizes>);
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
+        let restored = snapshot.is_some() && planner.is_some();
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
             snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?;
         }
+        planner.iter_mut().for_each(|planner| planner.set_log(job.run.log()));
         let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());
         let unfinished = pending.into_iter().flatten().filter(|(_, pending)| !pending.written);
         let packages = unfinished.map(|(&number, pending)| (number, pending.draft.ids.clone())).collect();
@@ -247,6 +264,6 @@ impl Ready {
         job.packages = JobPackages::new(place.and_then(Place::source), queue, living);
         let waiting = job.waiting();
         waiting.iter().for_each(|&id| job.window.enter(catalog.size(id)));
-        Ok(Self { job, cache, unfinished, waiting })
+        Ok(Self { job, cache, unfinished, waiting, setup: setup.map(Arc::new), restored })
     }
 }

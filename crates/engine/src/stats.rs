@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotset_core::benefit::{Phase, Standing};
-use hotset_core::cache::{Cache, Event};
+use hotset_core::cache::Cache;
 use hotset_core::counters::Counters;
 use hotset_core::policy::Region;
 use hotset_core::{Id, Remark, Result};
@@ -157,12 +157,9 @@ impl Engine {
         probe.phase(epoch, slot)
     }
 
-    /// What happened to the cache of a job since the last call, in order, where [`Config::log`](crate::Config::log) says
-    /// that a log is kept.
-    pub fn take_log(&self, job: &str) -> Result<Vec<Event>> {
-        let mut state = self.shared.lock();
-        let serial = state.jobs.named(job)?.serial;
-        Ok(state.rooms.cache_mut(serial)?.take_log())
+    /// Notes in the logs of caches what was counted of all jobs so far.
+    pub fn note_counts(&self) {
+        self.shared.lock().jobs.iter().for_each(|job| job.run.note_counts(0));
     }
 
     /// The figures of one job, or of all.

@@ -67,7 +67,7 @@ fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
         available: || 128 << 20,
         retries: 0,
         linger: std::time::Duration::ZERO,
-        log: false,
+        logs: None,
         patience: std::time::Duration::from_secs(10),
     };
     let engine = Engine::new(config.clone());

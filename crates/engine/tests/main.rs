@@ -13,6 +13,7 @@ mod jobs;
 mod model;
 mod packages;
 mod peers;
+mod playback;
 mod regions;
 mod remarks;
 mod reports;

@@ -1,11 +1,12 @@
 //! Jobs that share a cache, live, and once more from the log of that cache: the same plans and the same counters of the plan.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{self, Reader, dataset, request};
+use crate::common::{self, MemoryLogs, Reader, dataset, request};
 use crate::differential::{BATCH, Counted, EPOCHS, accuracy, batches, config, loss, replayed, sizes};
 use hotset_core::benefit::Phase;
-use hotset_core::cache::{Event, MemberId};
+use hotset_core::log::{Event, MemberId};
 use hotset_core::{Id, Index, policy, run};
 use hotset_engine::{Config, Engine, JobRequest, Trained};
 use hotset_store::Opened;
@@ -17,8 +18,8 @@ fn live_together(
     requests: &[JobRequest],
     gains: Option<fn(u64) -> u32>,
 ) -> (Vec<Vec<Counted>>, Vec<Event>) {
-    let engine =
-        Engine::new(Config { log: true, memory: Some(opened.catalog.bytes() / 4), ..common::config() });
+    let (logs, memory) = (Arc::new(MemoryLogs::default()), Some(opened.catalog.bytes() / 4));
+    let engine = Engine::new(Config { logs: Some(logs.clone()), memory, ..common::config() });
     for request in requests {
         engine.open_job(Reader::new(&engine, opened).session, request.clone(), None).unwrap();
     }
@@ -64,7 +65,7 @@ fn live_together(
         let threads: Vec<_> = requests.iter().map(|request| scope.spawn(|| train(request))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    (counted, engine.take_log(&requests[0].job).unwrap())
+    (counted, logs.all().remove(0))
 }
 
 #[test]

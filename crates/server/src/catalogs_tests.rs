@@ -27,7 +27,7 @@ impl Bench {
             available: || 1 << 30,
             retries: 0,
             linger: Duration::ZERO,
-            log: false,
+            logs: None,
             patience: Duration::from_secs(1),
         });
         Self { engine, catalogs: Catalogs::new(None, None), data }

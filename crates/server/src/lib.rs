@@ -8,6 +8,7 @@
 
 mod access;
 mod answer;
+pub mod cache_log;
 mod catalogs;
 mod leftovers;
 mod lock;

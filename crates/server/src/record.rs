@@ -83,8 +83,7 @@ impl Recorder {
 impl Recording {
     fn new(directory: &Path, engine: &Engine, run: &Run, job: &str) -> Self {
         let base = base_name(job);
-        let word = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-        let name: String = base.chars().map(word).collect();
+        let name = file_word(base);
         let entry = |epoch, upto| Report { job: base.to_owned(), epoch, upto, ..Report::default() };
         let samples = engine.job_stats(Some(job)).first().map_or(0, |stats| stats.samples);
         Self::Ahead {
@@ -106,6 +105,11 @@ impl Recording {
             *self = Self::Stopped;
         }
     }
+}
+
+/// A job's name as part of a file's.
+pub(crate) fn file_word(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
 /// A recording, which goes on where a server before this one left it.

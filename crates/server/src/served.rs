@@ -104,4 +104,10 @@ impl Served {
             service.stop();
         }
     }
+    /// Sessions have ended: what is still to be written is.
+    pub(crate) fn farewell(&self) {
+        if let Self::Jobs(service) = self {
+            service.end_logs();
+        }
+    }
 }

@@ -176,6 +176,7 @@ impl Server {
         while self.host.sessions.load(Ordering::Relaxed) > 0 && began.elapsed() < FAREWELL {
             std::thread::sleep(Duration::from_millis(20));
         }
+        self.host.service.farewell();
     }
 }
 

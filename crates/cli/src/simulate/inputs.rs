@@ -21,7 +21,7 @@ use crate::place;
 #[command(next_help_heading = "Losses and sizes")]
 pub(super) struct Inputs {
     /// The trace: a `.npy` or `.npz` file with an array of [epochs, ids]; NaN: not trained in that epoch
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["figure", "synthetic"])]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["figure", "synthetic", "log"])]
     trace: Option<PathBuf>,
     /// The array of a `.npz` file that holds the losses
     #[arg(long, value_name = "NAME", default_value = "loss")]

@@ -4,6 +4,7 @@ mod duration;
 mod inputs;
 mod jobs;
 mod output;
+mod playback;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ Examples:
   hotset simulate --trace losses.npz --strategy uniform,iis --policy lru,minio,belady --csv runs.csv
   hotset simulate --trace losses.npz --images /data/train --latency 5ms --concurrency 16 --batch-time 30ms
   hotset simulate --trace losses.npz --jobs 4 --run quiver,uniform --stagger 30s      # a sweep on one cache
+  hotset simulate --log runs/NAME.log                             # a live run once more (HOTSET_RECORD=runs)
   hotset simulate --figure list                                   # the papers' figures that a trace can give
   hotset simulate --figure icache-16 --trace losses.npz --html figure.html")]
 pub(crate) struct Simulate {
@@ -68,6 +70,10 @@ pub(crate) struct Simulate {
     /// From one start of `--jobs N` to the next
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What to run")]
     stagger: Seconds,
+    /// Play back the log of a recorded run (`hotset serve --record`) and compare what it counts with what the live run
+    /// counted; fails if that is not the same
+    #[arg(long, value_name = "FILE", help_heading = "What to run", conflicts_with_all = ["trace", "synthetic", "run", "strategies", "policies", "jobs", "packages", "figure", "csv", "html"])]
+    log: Option<PathBuf>,
     /// A figure of the papers, its numbers beside ours; `list` shows all
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     figure: Option<String>,
@@ -119,6 +125,9 @@ impl Simulate {
     pub(crate) fn run(self) -> Result<()> {
         if self.figure.as_deref() == Some("list") {
             return output::print(&figure::list());
+        }
+        if let Some(log) = &self.log {
+            return playback::run(log, self.json.as_deref());
         }
         let scenario = self.scenario()?;
         if let Some(first) = self.measure_from.filter(|&first| first >= scenario.epochs()) {

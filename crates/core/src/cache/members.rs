@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::MemberId;
 use crate::Id;
 use crate::benefit::{ELIGIBLE, Standing};
 use crate::importance::{Keys, Share};
+use crate::log::MemberId;
 use crate::policy::Due;
 use crate::positions::Positions;
 

@@ -1,23 +1,21 @@
 //! A cache: which samples of a dataset are kept, as one policy decides for all jobs that share it.
 //!
 //! A job [joins](Cache::join), and its slots are decided in its plan's order; which job's slot comes next is time, and the
-//! [log](Event) says it. The policy's answer is final. After each question the samples that may have come or gone are
+//! [log](crate::log) says it. The policy's answer is final. After each question the samples that may have come or gone are
 //! settled: what is kept is noted here, bit by bit, so that a server hears of every change once, in order, and can look up
 //! what is kept without asking the policy.
 
 mod division;
-mod log;
 mod members;
 
 use std::sync::Arc;
 
 pub use self::division::{Ask, Wish, divide};
-pub use self::log::{Circumstances, Event, MemberId};
 
-use self::log::Log;
 use self::members::Members;
 use crate::benefit::Standing;
 use crate::bits::Bits;
+use crate::log::{CacheLog, Circumstances, Event, MemberId, Recorder, Told};
 use crate::policy::{Begin, Future, NoDue, Policy, Verdict};
 use crate::positions::Positions;
 use crate::sampling;
@@ -33,7 +31,7 @@ pub struct Cache {
     members: Members,
     /// The job for which each resident was read; empty until a second one joins.
     bringers: Vec<MemberId>,
-    log: Option<Log>,
+    log: CacheLog,
 }
 
 /// What the decision of a slot brought about in a cache.
@@ -55,26 +53,23 @@ impl Cache {
             residents: 0,
             members: Members::default(),
             bringers: Vec::new(),
-            log: None,
+            log: CacheLog::default(),
         };
         cache.look_up();
         cache
     }
 
-    /// Keeps a log from now on.
-    pub fn keep_log(&mut self) {
-        self.log.get_or_insert_default();
+    /// Tells `recorder` what happens from now on.
+    pub fn keep_log(&mut self, recorder: Arc<dyn Recorder>) {
+        self.log = CacheLog::new(recorder);
     }
 
-    /// What was logged since the last call.
-    pub fn take_log(&mut self) -> Vec<Event> {
-        self.log.as_mut().map(Log::take).unwrap_or_default()
+    pub(crate) fn log(&self) -> &CacheLog {
+        &self.log
     }
 
-    fn note(&mut self, event: impl FnOnce() -> Event) {
-        if let Some(log) = &mut self.log {
-            log.push(event());
-        }
+    fn note(&self, event: impl FnOnce() -> Event) {
+        self.log.note(event);
     }
 
     /// The policy.
@@ -139,13 +134,19 @@ impl Cache {
         self.settled(&moved)
     }
 
-    /// A job's plan was made, from what is kept now.
-    pub fn planned(&mut self, member: MemberId, epoch: u64, world: u32, circumstances: Circumstances) {
+    /// A job's plan is made, from what is kept now and what was told.
+    pub fn planned(
+        &self,
+        (member, epoch, world): (MemberId, u64, u32),
+        circumstances: Circumstances,
+        told: &Arc<Told>,
+    ) {
+        self.note(|| Event::Told(member, Arc::clone(told)));
         self.note(|| Event::Planned { member, epoch, world, circumstances });
     }
 
     /// A job's state is written down.
-    pub fn saved(&mut self, member: MemberId) {
+    pub fn saved(&self, member: MemberId) {
         self.note(|| Event::Saved(member));
     }
 

@@ -34,6 +34,21 @@ pub fn runs(sizes: &dyn Sizes, least: u64, gap: impl Fn(Id) -> Option<u64>) -> P
     packages
 }
 
+impl Packages {
+    /// Runs that were cut before: each from a first sample on so many, those of them that there are.
+    pub(crate) fn of_runs(sizes: &dyn Sizes, cut: impl IntoIterator<Item = (Id, u32)>) -> Self {
+        let mut packages = Self::new(sizes.len());
+        let end = sizes.len() as Id;
+        for (first, count) in cut {
+            let run: Vec<Id> = (first.min(end)..first.saturating_add(count).min(end)).collect();
+            let Some((last, before)) = run.split_last() else { continue };
+            let gaps = before.iter().map(|&id| sizes.size(id) + sizes.gap_after(id).unwrap_or_default());
+            packages.add_run(&run, sizes, gaps.sum::<u64>() + sizes.size(*last));
+        }
+        packages
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +65,14 @@ mod tests {
         assert_eq!(members.iter().map(|run| run.len()).collect::<Vec<_>>(), [5, 5, 5, 5, 4, 5]);
         assert!(packages.living().all(|run| packages.bytes(run) >= 400));
         assert!(members.iter().all(|run| run.windows(2).all(|pair| pair[1] == pair[0] + 1)));
+    }
+
+    #[test]
+    fn runs_that_were_cut_before_are_the_same() {
+        let (sizes, gap) = (vec![100u64; 30], |id: Id| (id != 24).then_some(0));
+        let packages = runs(&sizes, 400, gap);
+        let cut = packages.living().map(|run| packages.members(run)).map(|ids| (ids[0], ids.len() as u32));
+        assert_eq!(Packages::of_runs(&sizes, cut), packages);
     }
 
     #[test]

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use super::Packing;
 use crate::Id;
-use crate::cache::{Cache, MemberId, Moved};
+use crate::cache::{Cache, Moved};
+use crate::log::{Event, JobLog, MemberId, Step};
 use crate::packages::Packages;
 use crate::policy::{Future, Sizes};
 use crate::sampling::Plan;
-use crate::schedule::{Outcome, Schedule, Stage};
+use crate::schedule::{Outcome, Schedule};
 use crate::tally::{Tally, Traffic};
 
 /// The most bytes that are read in one request because samples lie side by side.
@@ -64,15 +65,16 @@ pub type Schedules = BTreeMap<u64, Schedule>;
 
 /// Plans under way and tally of one job.
 pub struct JobRun {
-    sizes: Arc<dyn Sizes>,
+    pub(super) sizes: Arc<dyn Sizes>,
     /// Its number in its cache.
     member: MemberId,
-    schedules: Schedules,
+    pub(super) schedules: Schedules,
     /// Whether its cache knows which plans are under way.
-    told: bool,
+    pub(super) told: bool,
     /// The epoch and the slot that was served last.
-    served: Option<(u64, usize)>,
-    tally: Tally,
+    pub(super) served: Option<(u64, usize)>,
+    pub(super) tally: Tally,
+    pub(super) log: JobLog,
     /// What an offline policy sees.
     future: Option<Future>,
     /// Whether samples lie side by side, so that slots are decided by blocks.
@@ -91,6 +93,7 @@ impl JobRun {
             told: false,
             served: None,
             tally: Tally::new(Arc::clone(&sizes)),
+            log: JobLog::default(),
             future: None,
             blocks: sizes.has_neighbours(),
             sizes,
@@ -112,6 +115,12 @@ impl JobRun {
     /// Joins the cache that its slots are decided in.
     pub fn join(&mut self, cache: &mut Cache) {
         (self.member, self.told) = (cache.join(), false);
+        self.log.join(self.member, cache.log());
+    }
+
+    /// What is noted of it in the log of its cache, where one is kept.
+    pub fn log(&self) -> &JobLog {
+        &self.log
     }
 
     /// The tally.
@@ -139,20 +148,22 @@ impl JobRun {
         self.schedules.get_mut(&epoch)
     }
 
-    /// All plans, to be carried out.
-    pub fn schedules_mut(&mut self) -> impl Iterator<Item = &mut Schedule> {
-        self.schedules.values_mut()
+    /// Gives each plan a number of its own, which tells it from others of its epoch.
+    pub fn number_plans(&mut self, mut next: impl FnMut() -> u64) {
+        self.schedules.values_mut().for_each(|schedule| schedule.set_generation(next()));
     }
 
     /// A plan was made, and while it is trained this is packed.
     pub fn planned(&mut self, schedule: Schedule, packing: &Packing) {
         let epoch = schedule.plan().epoch();
+        self.log.step(epoch, || Step::Ready);
         self.tally.packs(epoch, packing, schedule.packages().map(|packages| &**packages));
         self.put(schedule);
     }
 
     /// Takes a plan out.
     pub fn remove(&mut self, epoch: u64) -> Option<Schedule> {
+        self.log.step(epoch, || Step::Removed);
         self.told = false;
         self.schedules.remove(&epoch)
     }
@@ -171,8 +182,17 @@ impl JobRun {
 
     /// The slots of the block that is decided next, and their epoch. Some of them may be done.
     pub fn next_block(&mut self) -> Option<(u64, Range<usize>)> {
-        let next = |(&epoch, schedule): (&u64, &mut Schedule)| Some((epoch, schedule.next_undecided()?));
-        let (epoch, slot) = self.schedules.iter_mut().find_map(next)?;
+        let mut passed = false;
+        let next = |(&epoch, schedule): (&u64, &mut Schedule)| {
+            let (before, next) = (schedule.frontier(), schedule.next_undecided());
+            passed |= schedule.frontier() > before;
+            Some((epoch, next?))
+        };
+        let next = self.schedules.iter_mut().find_map(next);
+        if passed {
+            self.log.note(Event::Passed);
+        }
+        let (epoch, slot) = next?;
         let end =
             if self.blocks { self.schedules.get_mut(&epoch)?.block_end(&*self.sizes) } else { slot + 1 };
         Some((epoch, slot..end))
@@ -257,54 +277,6 @@ impl JobRun {
             self.tally.reads(epoch, Traffic { reads: slots.len() as u64, requests: 1, bytes });
             changes.push(Change::Requested { epoch, slots, bytes });
         }
-    }
-
-    /// A slot was served.
-    pub fn serve(&mut self, epoch: u64, slot: usize) {
-        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
-        self.served = Some((epoch, slot));
-        schedule.serve(slot);
-        if let Some(serving) = schedule.serving(slot) {
-            self.tally.served(Some(epoch), serving);
-        }
-    }
-
-    /// A rank begins an epoch over from `start`. Slots before that were decided and not served are appended to `left`.
-    pub fn begin_again(&mut self, epoch: u64, rank: u32, start: usize, left: &mut Vec<(usize, Stage)>) {
-        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
-        let mut back = Vec::new();
-        schedule.begin_again(rank, start, left, &mut back);
-        for serving in back.into_iter().filter_map(|slot| schedule.serving(slot)) {
-            self.tally.taken_back(epoch, serving);
-        }
-    }
-
-    /// So many slots were left behind, these of them decided. Those of a plan that another server had begun were served
-    /// there.
-    pub fn left(&mut self, epoch: u64, count: usize, decided: &[(usize, Stage)]) {
-        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
-        if !schedule.is_restored() {
-            self.tally.abandoned(epoch, count as u64);
-            return;
-        }
-        for &(slot, _) in decided {
-            schedule.was_served(slot);
-            if let Some(serving) = schedule.serving(slot) {
-                self.tally.served(Some(epoch), serving);
-            }
-        }
-    }
-
-    /// These slots were served by the server before, if they were not here: how those stood that were not.
-    pub fn served_before(&mut self, epoch: u64, slots: &[usize]) -> Vec<(usize, Stage)> {
-        let Some(schedule) = self.schedules.get_mut(&epoch) else { return Vec::new() };
-        let open = |&slot: &usize| {
-            let stage = schedule.stage(slot);
-            matches!(stage, Stage::Waiting | Stage::Unread | Stage::Again).then_some((slot, stage))
-        };
-        let decided: Vec<(usize, Stage)> = slots.iter().filter_map(open).collect();
-        decided.iter().for_each(|&(slot, _)| self.serve(epoch, slot));
-        decided
     }
 
     /// The sample that was served last, and how many slots of its epoch come after it; nothing between epochs.

@@ -14,6 +14,7 @@
 //! samples as reads, and all its bytes, head included. What the packer reads and writes is counted in the epoch in
 //! which it packs.
 
+mod epochs;
 mod job_run;
 mod package_planner;
 mod planner;

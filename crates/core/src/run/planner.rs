@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::package_planner::{PackagePlanner, Packing, PendingPackage, SavedPacking};
 use super::{Config, Inputs};
 use crate::importance::{Report, SLICE, Score, Table, cut};
+use crate::log::{Event, JobLog};
 use crate::packages::Packages;
 use crate::sampling::{self, Draw, DrawStream, Drawn, Plan, Reevaluation, Residents, Strategy, under_way};
 use crate::{Error, Id, Result};
@@ -64,6 +65,7 @@ pub struct Planner {
     /// The newest epoch that is over.
     closed: Option<u64>,
     packing: PackagePlanner,
+    log: JobLog,
 }
 
 impl Planner {
@@ -88,9 +90,15 @@ impl Planner {
             stream: DrawStream::of(&config.strategy_values),
             before: None,
             closed: None,
+            log: JobLog::default(),
             config,
             strategy,
         }
+    }
+
+    /// Notes what it is told to a job's log.
+    pub fn set_log(&mut self, log: &JobLog) {
+        self.log = log.clone();
     }
 
     /// The strategy.
@@ -137,11 +145,13 @@ impl Planner {
 
     /// Makes no packages from now on; those that are complete are used while they last.
     pub fn stop_packing(&mut self) {
+        self.log.note(Event::PackingStopped);
         self.packing.stop();
     }
 
     /// A package was lost, or will not be made: the next plan does without it.
     pub fn lost(&mut self, package: u32) {
+        self.log.note(|member| Event::PackageLost(member, package));
         self.packing.lost(package);
     }
 
@@ -152,6 +162,7 @@ impl Planner {
 
     /// Training goes back to `epoch`: what it reports from now on counts, whatever was reported of later epochs.
     pub fn rewind(&mut self, epoch: u64) {
+        self.log.note(|member| Event::Rewound(member, epoch));
         self.table.rewind(u32::try_from(epoch).unwrap_or(u32::MAX));
         self.closed = self
             .closed
@@ -163,6 +174,7 @@ impl Planner {
     /// `epoch` is over: all its reports are in. Said twice it changes nothing.
     pub fn close(&mut self, epoch: u64) {
         if self.closed.is_none_or(|closed| closed < epoch) {
+            self.log.note(|member| Event::Closed(member, epoch));
             self.closed = Some(epoch);
             self.strategy.close(epoch, &self.table);
         }
@@ -220,6 +232,7 @@ impl Planner {
         } else {
             self.packing.choose_nothing(epoch)
         };
+        self.log.note(|member| Event::Drawn { member, digest: plan.digest() });
         PlannedEpoch { plan: Arc::new(plan), packages: self.packages().cloned().zip(package), packing }
     }
 
@@ -252,7 +265,9 @@ impl Planner {
 
     /// Takes reports, at most [`SLICE`]; how many. The caller goes on with the others.
     pub fn report(&mut self, reports: &[Report]) -> usize {
-        self.table.apply(reports)
+        let applied = self.table.apply(reports);
+        self.log.note(|member| Event::Reported { member, reports: reports[..applied].to_vec() });
+        applied
     }
 
     /// All that plans are made from, so that a planner of the same configuration goes on the same. What lies in

@@ -1,16 +1,17 @@
-//! A run once more, from the log of its cache.
+//! Jobs over one cache, as a simulator drives them.
 //!
-//! What a plan asks for follows from plans, sizes and reports; what does not, the [log](Event) says: which job's slot was
-//! decided first, after which slot a policy heard of a score, how fast storage seemed when a plan was made. A replay
-//! takes the log event by event and does what the live run did, so that the same objects count the same. What was trained
-//! comes from a [`Trainer`].
+//! What a plan asks for follows from plans, sizes and reports; what does not is told here event by event: which job's slot
+//! is decided first, after which slot a policy hears of a score, how fast storage seems when a plan is made. What was
+//! trained comes from a [`Trainer`], and every slot is served when it is decided. (A live run, with all that was left and
+//! begun over, is played back by [`crate::log::Playback`].)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{CacheView, Change, Config, Inputs, JobRun, Planner, cache_view, reports};
-use crate::cache::{Cache, Circumstances, Event, MemberId};
+use crate::cache::Cache;
 use crate::counters::PlanCounters;
+use crate::log::{Circumstances, Event, MemberId};
 use crate::sampling::{Plan, Reevaluation};
 use crate::schedule::Schedule;
 use crate::tally::Tally;
@@ -104,7 +105,6 @@ impl<'a> Replay<'a> {
                 self.cache.leave(*member);
                 Ok(())
             }
-            Event::Saved(_) => Ok(()),
             Event::Resized(capacity) => {
                 self.cache.resize(*capacity);
                 Ok(())
@@ -130,6 +130,8 @@ impl<'a> Replay<'a> {
                 let missing = self.cache.look_up_missing(*member, *epoch, ids);
                 self.read_beside(*member, *epoch, &missing)
             }
+            // What follows from the others here.
+            _ => Ok(()),
         }
     }
 
@@ -196,7 +198,6 @@ impl<'a> Replay<'a> {
         let residents = job.planner.looks_at_residents();
         let view = cache_view(cache.policy(), job.samples, residents);
         let view = CacheView { others_at: circumstances.others_at, ..view };
-        cache.planned(member, epoch, world, circumstances);
         let made = job.planner.plan(epoch, world, &inputs, &view);
         if let Some(keys) = made.plan.keys().filter(|_| cache.members() > 1) {
             keys.rank();

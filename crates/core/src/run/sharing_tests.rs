@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Batch, Config, Replay, Trainer};
-use crate::cache::{Cache, Circumstances, Event, MemberId};
+use crate::cache::Cache;
+use crate::log::{Circumstances, Event, MemberId};
 use crate::sampling::Plan;
 use crate::{Id, policy, sampling};
 

@@ -284,6 +284,13 @@ impl Plan {
         self.selected_high
     }
 
+    /// A hash of its order and of how it is cut.
+    pub fn digest(&self) -> u64 {
+        let head = [self.epoch(), self.world().into(), self.events().len() as u64];
+        let all = head.into_iter().chain(self.ids().iter().map(|&id| u64::from(id)));
+        all.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3))
+    }
+
     /// The epoch it is for.
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -133,14 +133,11 @@ impl Job {
 
     /// Cuts the order of an epoch that others had begun over another number of ranks.
     fn recut(&mut self, rooms: &mut Rooms, epoch: u64, world: u32) -> Result<()> {
-        let schedule = self.schedule(epoch)?;
-        let kept = schedule.plan().recut(world).len();
-        let cut_off = schedule.abandon_from(kept);
+        let kept = self.schedule(epoch)?.plan().recut(world).len();
+        let cut_off = self.run.abandon_from(epoch, kept);
         self.abandon(rooms, epoch, 0, &cut_off)?;
-        if let Some(schedule) = self.run.remove(epoch) {
-            let schedule = schedule.recut(world);
-            self.ranks.note_cut(&schedule);
-            self.run.put(schedule);
+        if let Some(plan) = self.run.recut(epoch, world) {
+            self.ranks.note_cut(&plan);
         }
         Ok(())
     }
@@ -162,7 +159,8 @@ impl Job {
         let plan = Arc::clone(schedule.plan());
         let anew = !schedule.begun();
         let mut left = Vec::new();
-        let fresh = schedule.begin(rank, start, &mut left);
+        let fresh = self.run.begin(epoch, rank, start, &mut left);
+        let schedule = self.schedule(epoch)?;
         // A restored one may have slots that were served and not trained, by any rank.
         let over = !fresh && (schedule.served(rank) > 0 || start > 0);
         if !join && (over || schedule.is_restored()) {
@@ -174,7 +172,8 @@ impl Job {
             self.forget(epoch);
         }
         self.ranks.begin((rank, world), epoch, join);
-        self.run.tally_mut().begun(epoch, plan.len());
+        self.run.enter(epoch);
+        self.run.note_counts(epoch.saturating_sub(1));
         let others: Vec<u64> = self.run.schedules().keys().copied().filter(|&other| other != epoch).collect();
         self.abandon(rooms, epoch, 0, &left)?;
         for other in others {
@@ -233,10 +232,9 @@ impl Job {
                 self.decide(rooms, false, &mut buffers)?;
             }
         }
-        let schedule = self.schedule(other)?;
         let mut decided = Vec::new();
-        let count = schedule.close(rank, &mut decided);
-        let rest = if schedule.closed() { Some(schedule.abandon_outstanding()) } else { None };
+        let count = self.run.close(other, rank, &mut decided);
+        let rest = if self.schedule(other)?.closed() { Some(self.run.abandon_from(other, 0)) } else { None };
         self.abandon(rooms, other, count, &decided)?;
         if let Some(rest) = rest {
             self.abandon(rooms, other, 0, &rest)?;
@@ -247,9 +245,8 @@ impl Job {
 
     /// Forgets an epoch's plan and lets go of what it waits for.
     pub(crate) fn drop_schedule(&mut self, rooms: &mut Rooms, epoch: u64) -> Result<()> {
-        let schedule = self.schedule(epoch)?;
-        let decided = schedule.abandon_outstanding();
-        let begun = schedule.begun();
+        let begun = self.schedule(epoch)?.begun();
+        let decided = self.run.abandon_from(epoch, 0);
         self.abandon(rooms, epoch, decided.len(), &decided)?;
         self.run.remove(epoch);
         if !begun {

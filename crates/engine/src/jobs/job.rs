@@ -91,7 +91,7 @@ impl Job {
 
     /// Counts an epoch anew; what was counted of it stays in the sum.
     pub(crate) fn forget(&mut self, epoch: u64) {
-        self.run.tally_mut().forget(epoch);
+        self.run.count_anew(epoch);
         self.pacing.forget(epoch);
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hotset_core::Id;
 use hotset_core::bits::Bits;
 use hotset_core::importance::cut;
+use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
 
 use super::job::Job;
@@ -81,8 +82,7 @@ impl Ranks {
     }
 
     /// Remembers how a plan is cut.
-    pub(crate) fn note_cut(&mut self, schedule: &Schedule) {
-        let plan = schedule.plan();
+    pub(crate) fn note_cut(&mut self, plan: &Plan) {
         self.cuts.insert(plan.epoch(), Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
         while self.cuts.len() > LENGTHS {
             self.cuts.pop_first();

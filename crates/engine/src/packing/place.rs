@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hotset_core::Id;
+use hotset_core::log::SetupPackages;
 use hotset_core::packages::{Origin, Packages};
 use hotset_store::package::PackageStore;
 
@@ -36,6 +37,17 @@ impl Place {
         match self {
             Self::Store(_) => Some(Origin::Made(bytes)),
             Self::Runs(runs) => Some(Origin::Given(Arc::clone(runs))),
+            Self::Unusable(_) => None,
+        }
+    }
+
+    /// The same for a log, with those that were `found`.
+    pub(crate) fn setup(&self, bytes: u64, found: &[(u32, Vec<Id>)]) -> Option<SetupPackages> {
+        match self {
+            Self::Store(packaging) => {
+                Some(SetupPackages::Made { bytes, found: found.to_vec(), next: packaging.next })
+            }
+            Self::Runs(runs) => Some(SetupPackages::runs(runs)),
             Self::Unusable(_) => None,
         }
     }

@@ -204,7 +204,7 @@ impl Job {
     fn overtake(&mut self, rooms: &mut Rooms, epoch: u64, slot: usize) -> Result<()> {
         let margin = BEHIND * self.window.largest_batch();
         let mut decided = Vec::new();
-        let count = self.schedule(epoch)?.overtake(slot, margin, &mut decided);
+        let count = self.run.overtake(epoch, slot, margin, &mut decided);
         if count > 0 {
             self.abandon(rooms, epoch, count, &decided)?;
         }
@@ -283,13 +283,8 @@ impl Job {
                 object
             }
         };
-        if outcome.is_none() && found.is_none() {
-            let bytes = self.dataset.size(id);
-            self.run.tally_mut().reads(epoch, Traffic { reads: 1, requests: 1, bytes });
-        }
-        let schedule = self.schedule(epoch)?;
-        schedule.settle(slot, if found.is_some() { Outcome::Hit } else { Outcome::Single });
-        schedule.take(slot);
+        self.run.settle(epoch, slot, found.is_some());
+        self.run.take(epoch, slot);
         if copy.is_none() {
             rooms.hold(object, true);
         }
@@ -384,17 +379,15 @@ impl Job {
     pub(crate) fn give_back(&mut self, rooms: &mut Rooms, items: &[Item]) {
         for item in items {
             if let Role::Planned { epoch, slot, before, generation } = item.role {
-                match self.same_schedule(epoch, generation) {
-                    Some(schedule) => {
-                        schedule.untake(slot, before);
-                        // Before the reader's hold goes, so that the bytes stay.
-                        if before == Stage::Waiting {
-                            rooms.claim(&self.dataset, item.id, true);
-                        }
+                if self.same_schedule(epoch, generation).is_some() {
+                    self.run.give_back(epoch, slot, before);
+                    // Before the reader's hold goes, so that the bytes stay.
+                    if before == Stage::Waiting {
+                        rooms.claim(&self.dataset, item.id, true);
                     }
+                } else if before == Stage::Waiting {
                     // It will not be served any more: it leaves the window here.
-                    None if before == Stage::Waiting => self.window.leave(self.dataset.size(item.id)),
-                    None => {}
+                    self.window.leave(self.dataset.size(item.id));
                 }
             }
             rooms.let_go(item);

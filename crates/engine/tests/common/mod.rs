@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use hotset_core::log::{Event, Recorder};
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Packaging, Place, Purpose, SessionId};
+use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Logs, Packaging, Place, Purpose, SessionId};
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
@@ -156,6 +157,38 @@ pub fn sharded(sizes: &[u64], each: usize) -> (Opened, Arc<Shards>) {
     (opened, store)
 }
 
+/// The logs of caches, in memory, in the order in which caches were opened.
+#[derive(Default)]
+pub struct MemoryLogs(Mutex<Vec<Arc<MemoryLog>>>);
+
+/// One of them.
+#[derive(Default)]
+pub struct MemoryLog(Mutex<Vec<Event>>);
+
+impl Logs for MemoryLogs {
+    fn open(&self, _job: &str, _policy: &str) -> Option<Arc<dyn Recorder>> {
+        let log = Arc::new(MemoryLog::default());
+        self.0.lock().unwrap().push(Arc::clone(&log));
+        Some(log)
+    }
+}
+
+impl Recorder for MemoryLog {
+    fn note(&self, event: Event) {
+        let mut events = self.0.lock().unwrap();
+        if !events.last_mut().is_some_and(|last| last.extend(&event)) {
+            events.push(event);
+        }
+    }
+}
+
+impl MemoryLogs {
+    /// What was noted so far of each cache.
+    pub fn all(&self) -> Vec<Vec<Event>> {
+        self.0.lock().unwrap().iter().map(|log| log.0.lock().unwrap().clone()).collect()
+    }
+}
+
 pub fn engine() -> Engine {
     patient(Duration::from_secs(10))
 }
@@ -173,7 +206,7 @@ pub fn config() -> Config {
         available: || 8 << 30,
         retries: 5,
         linger: Duration::ZERO,
-        log: false,
+        logs: None,
         patience: Duration::from_secs(10),
     }
 }

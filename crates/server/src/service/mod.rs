@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Config, Engine, NewSegment, available_memory, machine_memory};
+use hotset_engine::{Config, Engine, Logs, NewSegment, available_memory, machine_memory};
 use hotset_wire::proto::{self, request, response};
 
 use crate::access::Accounts;
 use crate::answer;
+use crate::cache_log::CacheLogs;
 use crate::catalogs::Catalogs;
 use crate::leftovers::Leftovers;
 use crate::options::Options;
@@ -33,6 +34,7 @@ pub(crate) struct Service {
     states: StateDirectory,
     leftovers: Option<Leftovers>,
     recorder: Recorder,
+    logs: Option<Arc<CacheLogs>>,
     accounts: Arc<Accounts>,
     sharing: Option<Arc<Sharing>>,
     /// Random at each start.
@@ -79,6 +81,8 @@ pub(crate) trait Caller {
 
 impl Service {
     pub(crate) fn new(options: &Options, accounts: Arc<Accounts>) -> Result<Self> {
+        let recorder = Recorder::new(options.record.clone())?;
+        let logs = options.record.clone().map(CacheLogs::new).map(Arc::new);
         let config = Config {
             concurrency: options.concurrency.max(1),
             memory: options.memory,
@@ -86,7 +90,7 @@ impl Service {
             available: available_memory,
             retries: options.retries,
             linger: options.linger,
-            log: false,
+            logs: logs.clone().map(|logs| logs as Arc<dyn Logs>),
             patience: options.patience,
         };
         let engine = Engine::new(config);
@@ -102,7 +106,8 @@ impl Service {
             runs: Runs::default(),
             states: StateDirectory::new(options.state.clone()),
             leftovers: options.state.as_deref().map(Leftovers::new),
-            recorder: Recorder::new(options.record.clone())?,
+            recorder,
+            logs,
             accounts,
             sharing,
             instance: unique(),
@@ -204,6 +209,14 @@ impl Service {
     /// Ends every wait for the engine: the server stops.
     pub(crate) fn stop(&self) {
         self.engine.stop();
+    }
+
+    /// Ends the logs of caches with what was counted: nothing more will happen.
+    pub(crate) fn end_logs(&self) {
+        if let Some(logs) = &self.logs {
+            self.engine.note_counts();
+            logs.finish();
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use hotset_core::log::Playback;
 use hotset_wire::proto::{Launch, OpenJob, Resume};
 
 use super::bench::Bench;
 use super::*;
+use crate::cache_log::{self, Ending};
 use crate::opening::JobOpening;
 use crate::state::reading::tests::read;
 
@@ -329,4 +331,33 @@ fn what_many_ranks_report_while_epochs_begin_is_known_in_the_same_order_after_a_
     let asked = OpenJob { run, ..after.asked("exp") };
     after.open(&after.client(1), asked).unwrap();
     assert_eq!(after.scores("exp"), scores);
+}
+
+#[test]
+fn what_happens_to_a_cache_is_recorded_and_plays_back_to_the_same_counts() {
+    let bench = Bench::new();
+    let clients = [1, 2].map(|process| bench.client(process));
+    for (client, job) in clients.iter().zip(["a", "b"]) {
+        bench.open_dataset(client);
+        bench.open(client, bench.asked(job)).unwrap();
+    }
+    for epoch in 0..3 {
+        bench.train(&clients[0], "a", epoch);
+        bench.begin(&clients[1], "b", epoch).unwrap();
+    }
+    bench.close(&clients[0], "a");
+    bench.service.end_logs();
+    let files = std::fs::read_dir(bench.records.path()).unwrap().map(|file| file.unwrap().path());
+    let logs: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+    assert_eq!(logs.len(), 1, "one for both jobs: {logs:?}");
+    let mut playback = Playback::new();
+    let ending = cache_log::read(&logs[0], |event| playback.play(&event)).unwrap();
+    assert_eq!((ending, playback.ended()), (Ending::Whole, None));
+    let counted: Vec<(&str, u64)> = playback
+        .jobs()
+        .map(|job| (job.setup().job.as_str(), job.epochs().values().map(|both| both.live.planned).sum()))
+        .collect();
+    assert_eq!(counted.iter().map(|(job, _)| *job).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(counted.iter().all(|(_, planned)| *planned >= 7), "{counted:?}");
+    assert!(playback.jobs().flat_map(|job| job.epochs().values()).all(|both| both.same));
 }

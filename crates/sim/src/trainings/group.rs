@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hotset_core::cache::{Circumstances, Event, MemberId};
 use hotset_core::importance::Score;
+use hotset_core::log::{Circumstances, Event, MemberId};
 use hotset_core::run::{Batch, Change, Outcome as Cost, Replay, Trainer, residents_first, valid_scores};
 use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Error, Id, Result};

@@ -8,7 +8,8 @@
 mod group;
 mod pool;
 
-use hotset_core::cache::{Cache, MemberId};
+use hotset_core::cache::Cache;
+use hotset_core::log::MemberId;
 use hotset_core::policy::{self, Policy};
 use hotset_core::run::{Change, Config, Replay};
 use hotset_core::{Error, Result};
