@@ -36,5 +36,5 @@ pub use packing::{Packaging, Place};
 pub use reports::Trained;
 pub use serving::{Asked, Purpose};
 pub use sessions::{Entry, Grant, NewSegment};
-pub use snapshot::{ScheduleSnapshot, Snapshot};
+pub use snapshot::Snapshot;
 pub use stats::{EngineStats, JobStats, PackageStats};

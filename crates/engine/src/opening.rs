@@ -190,7 +190,7 @@ impl State {
         ready: Ready,
         terms: &Terms,
     ) -> Result<(u64, Option<NewPackages>)> {
-        let Ready { mut job, cache, unfinished, waiting, setup, restored } = ready;
+        let Ready { mut job, cache, unfinished, waiting, setup, state } = ready;
         tracing::info!(
             job = job.request.job,
             policy = job.grant.policy,
@@ -200,6 +200,7 @@ impl State {
         job.clients.join(session.0);
         job.serial = self.next_serial();
         job.run.number_plans(|| self.next_serial());
+        let opened = terms.cache.is_none();
         let place = match (terms.cache, cache) {
             (Some(place), _) => place,
             (None, Some(cache)) => self.open_cache(terms, cache, &job.request),
@@ -207,11 +208,14 @@ impl State {
         };
         let ask = terms.asked.min(job.dataset.catalog.bytes());
         job.run.join(self.rooms.caches_mut().join(place, job.serial, ask)?);
-        if let Some(setup) = setup {
-            let why = || format!("job `{}` goes on from a state that was saved before", setup.job);
-            job.run.log().note(|member| {
-                if restored { Event::Lost(why()) } else { Event::Made(member, setup.clone()) }
-            });
+        if let Some(setup) = &setup {
+            job.run.log().note(|member| Event::Made(member, Arc::clone(setup)));
+        }
+        if let Some(state) = &state {
+            job.run.log().note(|member| Event::Resumed { member, state: Arc::clone(state), opened });
+        }
+        if opened {
+            self.fit_cache(terms, job.serial)?;
         }
         for id in waiting {
             self.rooms.claim(&job.dataset, id, true);
@@ -224,7 +228,7 @@ impl State {
         Ok((serial, unfinished))
     }
 
-    /// Takes a cache in, as large as the others leave room for now; its serial.
+    /// Takes a cache in; its serial.
     fn open_cache(&mut self, terms: &Terms, mut cache: Cache, request: &JobRequest) -> u64 {
         // What no plan serves is not decided in an order that could be played back.
         let logs = self.config.logs.as_ref().filter(|_| terms.key.planned);
@@ -239,10 +243,20 @@ impl State {
             })));
             cache.keep_log(recorder);
         }
+        let serial = self.next_serial();
+        self.rooms.caches_mut().open(serial, terms.key.clone(), &terms.dataset, cache);
+        serial
+    }
+
+    /// Makes the cache that was opened for a job as large as the others leave room for now.
+    fn fit_cache(&mut self, terms: &Terms, job: u64) -> Result<()> {
+        let all = self.rooms.caches().capacity();
+        let cache = self.rooms.cache_mut(job)?;
+        let own = cache.policy().capacity();
         // What it had kept before a restart it keeps: those bytes come when they are due.
-        let free = terms.budget.saturating_sub(self.rooms.caches().capacity());
+        let free = terms.budget.saturating_sub(all - own);
         let room = free.max(cache.policy().used());
-        if cache.policy().capacity() > room {
+        if own > room {
             cache.resize(room);
         }
         let mut residents = Vec::new();
@@ -250,9 +264,7 @@ impl State {
         for id in residents {
             self.rooms.keep(&terms.dataset, id, true);
         }
-        let serial = self.next_serial();
-        self.rooms.caches_mut().open(serial, terms.key.clone(), &terms.dataset, cache);
-        serial
+        Ok(())
     }
 
     /// Ends a job: everything it keeps and everything it waits for is let go of. The thread that removes its packages,

@@ -11,6 +11,7 @@ use hotset_core::cache::Cache;
 use hotset_core::log::Setup;
 use hotset_core::packages::{self, BATCH, Mixing};
 use hotset_core::policy::{self, Policy, Sizes};
+use hotset_core::run::RunState;
 use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
 
@@ -161,8 +162,8 @@ pub(crate) struct Ready {
     pub(crate) waiting: Vec<Id>,
     /// How it was made, for the log of its cache; `None` without plans.
     pub(crate) setup: Option<Arc<Setup>>,
-    /// Whether a snapshot was put into it.
-    pub(crate) restored: bool,
+    /// What it goes on from.
+    pub(crate) state: Option<Arc<RunState>>,
 }
 
 impl Ready {
@@ -242,9 +243,9 @@ impl Ready {
         let mut cache = terms.cache.is_none().then(|| Cache::new(policy, catalog.len()));
         let run = run::JobRun::new(Arc::clone(catalog) as Arc<dyn Sizes>);
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
-        let restored = snapshot.is_some() && planner.is_some();
+        let mut state = None;
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
-            snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?;
+            state = Some(Arc::new(snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?));
         }
         planner.iter_mut().for_each(|planner| planner.set_log(job.run.log()));
         let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());
@@ -264,6 +265,6 @@ impl Ready {
         job.packages = JobPackages::new(place.and_then(Place::source), queue, living);
         let waiting = job.waiting();
         waiting.iter().for_each(|&id| job.window.enter(catalog.size(id)));
-        Ok(Self { job, cache, unfinished, waiting, setup: setup.map(Arc::new), restored })
+        Ok(Self { job, cache, unfinished, waiting, setup: setup.map(Arc::new), state })
     }
 }

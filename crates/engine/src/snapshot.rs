@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hotset_core::cache::Cache;
 use hotset_core::packages::Packages;
-use hotset_core::run::{Planner, Saved, SavedPacking};
+use hotset_core::run::{Planner, RunState, Saved, SavedPacking, SavedSchedule};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::{Outcome, Schedule, Stage};
 use hotset_core::{Error, Id, Result, tally};
@@ -34,28 +34,13 @@ pub struct Snapshot {
     /// What its plans are made from.
     pub planner: Saved,
     /// The plans under way.
-    pub schedules: Vec<ScheduleSnapshot>,
+    pub schedules: Vec<SavedSchedule>,
     /// How the last plans were cut.
     pub cuts: BTreeMap<u64, Cut>,
     /// The newest epoch each rank has begun.
     pub begun: BTreeMap<u32, u64>,
     /// What was counted.
     pub counted: tally::Saved,
-}
-
-/// One plan, and what was decided of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScheduleSnapshot {
-    /// The plan, as it saves itself.
-    pub plan: Vec<u8>,
-    /// The bytes of a package, where there were packages.
-    pub package: Option<u64>,
-    /// The packages that it was made from.
-    pub packages: Vec<u32>,
-    /// One byte for each slot that was decided.
-    pub states: Vec<u8>,
-    /// How many of its events its policy was told, if it was told that it begins.
-    pub told: Option<u64>,
 }
 
 impl Engine {
@@ -87,7 +72,7 @@ impl Engine {
         drop(planner);
         let schedules = schedules
             .into_iter()
-            .map(|taken| ScheduleSnapshot {
+            .map(|taken| SavedSchedule {
                 plan: taken.plan.save(samples, &known),
                 package: taken.package,
                 packages: taken.packages.map(|packages| packages.living().collect()).unwrap_or_default(),
@@ -144,29 +129,6 @@ fn taken(schedule: &Schedule) -> Taken {
         states: (0..schedule.frontier()).map(state).collect(),
         told: schedule.told().map(|events| events as u64),
     }
-}
-
-/// What a byte says of a slot, if anything.
-fn decided(state: u8) -> Option<(Stage, Option<Outcome>)> {
-    let stage = match state & 15 {
-        0 => Stage::Ahead,
-        1 => Stage::Waiting,
-        2 => Stage::Unread,
-        3 => Stage::Again,
-        4 => Stage::Served,
-        5 => Stage::Left,
-        _ => return None,
-    };
-    let outcome = match state >> 4 {
-        0 => None,
-        1 => Some(Outcome::Hit),
-        2 => Some(Outcome::Packed),
-        3 => Some(Outcome::Single),
-        _ => return None,
-    };
-    // Only what was decided waits.
-    let waits = matches!(stage, Stage::Waiting | Stage::Unread);
-    (outcome.is_some() || !waits).then_some((stage, outcome))
 }
 
 /// Settings that a training keeps when it goes on with another number of ranks: slots are counted for each.
@@ -231,7 +193,8 @@ impl Snapshot {
     }
 
     /// Puts it into a job that was just made, its cache unless it joins one that others are in, and its planner, which
-    /// knows the packages that were `found` complete. An error of the kind `Changed` says that it does not fit the job.
+    /// knows the packages that were `found` complete; what its run goes on from. An error of the kind `Changed` says that it
+    /// does not fit the job.
     pub(crate) fn put_into(
         &self,
         job: &mut Job,
@@ -239,88 +202,19 @@ impl Snapshot {
         planner: &mut Planner,
         catalog: &Catalog,
         found: &[(u32, Vec<Id>)],
-    ) -> Result<()> {
-        let samples = catalog.len();
-        self.check(&job.request, samples)?;
-        let foreign = |error: Error| Error::changed(error.message);
-        planner.restore(&self.planner, found).map_err(foreign)?;
-        let making =
-            self.planner.packing.pending.iter().map(|(&number, pending)| (number, &pending.draft.ids[..]));
-        let mut known: BTreeMap<u32, &[Id]> = making.collect();
-        known.extend(found.iter().map(|(number, ids)| (*number, &ids[..])));
-        let mut schedules = self.schedules(samples, &planner.table().snapshot())?;
-        for (saved, schedule) in self.schedules.iter().zip(schedules.values_mut()) {
-            let packages = planner.packages().map(|all| saved.packages_of(all, catalog, &known));
-            schedule.set_packages(packages.zip(saved.package));
-        }
-        let granted = job.grant.granted;
-        let restored = cache.map_or(Ok(()), |cache| {
-            cache.restore(|policy| {
-                // A policy hears of the last plan whose slots it was asked about, and then takes the rest.
-                let asked = schedules.values().rev().find(|schedule| schedule.begins().1);
-                if let Some(schedule) = asked {
-                    policy.begin(&schedule.begins().0);
-                }
-                if !self.policy.is_empty() {
-                    policy.restore(&self.policy).map_err(foreign)?;
-                }
-                // It may be granted less, or more, than where it comes from.
-                if policy.capacity() != granted {
-                    policy.resize(granted, &mut Vec::new());
-                }
-                Ok(())
-            })
-        });
-        restored?;
-        schedules.into_values().for_each(|schedule| job.run.put(schedule));
-        job.run.tally_mut().restore(self.counted.clone());
+    ) -> Result<RunState> {
+        self.check(&job.request, catalog.len())?;
+        let state = RunState {
+            policy: self.policy.clone(),
+            planner: self.planner.clone(),
+            schedules: self.schedules.clone(),
+            begun: self.begun.clone(),
+            counted: self.counted.clone(),
+        };
+        let cache = cache.map(|cache| (cache, job.grant.granted));
+        state.put_into((&mut job.run, planner), cache, catalog, found)?;
         job.ranks.restore(self.cuts.clone(), self.begun.clone());
-        Ok(())
-    }
-
-    /// The plans under way, as far as they were decided; `known` is what was reported.
-    fn schedules(&self, samples: usize, known: &[f32]) -> Result<BTreeMap<u64, Schedule>> {
-        let restored = self.schedules.iter().map(|saved| {
-            let plan = Plan::restore(samples, &saved.plan, known).ok_or_else(misfit)?;
-            if saved.states.len() > plan.len() {
-                return Err(misfit());
-            }
-            let (epoch, world) = (plan.epoch(), plan.world());
-            let states: Option<Vec<_>> = saved.states.iter().map(|&state| decided(state)).collect();
-            let states = states.ok_or_else(misfit)?.into_iter();
-            let told = saved.told.map(|events| usize::try_from(events).unwrap_or(usize::MAX));
-            let told = told.map(|events| events.min(plan.events().len()));
-            let mut schedule = Schedule::restored(Arc::new(plan), samples, states, told);
-            for (&rank, _) in self.begun.iter().filter(|&(_, &begun)| begun >= epoch) {
-                if rank < world {
-                    schedule.begin(rank, 0, &mut Vec::new());
-                }
-            }
-            Ok((epoch, schedule))
-        });
-        restored.collect()
-    }
-}
-
-impl ScheduleSnapshot {
-    /// The packages as its plan saw them: without those that were complete since, in which some of the samples lie
-    /// now that lay in others then, and with those that have retired since.
-    fn packages_of(
-        &self,
-        all: &Arc<Packages>,
-        catalog: &Catalog,
-        known: &BTreeMap<u32, &[Id]>,
-    ) -> Arc<Packages> {
-        if all.living().eq(self.packages.iter().copied()) {
-            return Arc::clone(all);
-        }
-        let mut packages = Packages::new(catalog.len());
-        for number in &self.packages {
-            if let Some(ids) = known.get(number) {
-                packages.place(*number, ids, catalog);
-            }
-        }
-        Arc::new(packages)
+        Ok(state)
     }
 }
 

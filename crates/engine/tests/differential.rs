@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::common::{self, MemoryLogs, Reader, dataset, request, sharded};
 use hotset_core::cache::Cache;
 use hotset_core::counters::PlanCounters;
-use hotset_core::log::{Event, MemberId};
+use hotset_core::log::{Event, MemberId, Playback, decode, encode};
 use hotset_core::packages::Origin;
 use hotset_core::policy::Sizes;
 use hotset_core::run::{self, Batch, Inputs, Replay, Run, Trainer};
@@ -197,8 +197,23 @@ fn live(opened: &Opened, request: &JobRequest, how: How) -> (Vec<Counted>, Vec<E
     // The job that comes back joins a cache that is there in a replay.
     let joins = |event: &Event| matches!(event, Event::Joined(_));
     events.extend(logs.all().pop().unwrap().into_iter().filter(|event| !how.kill || !joins(event)));
+    plays_back(&engine, &logs);
     let counted = plans.into_iter().zip(stats.epochs.into_iter().map(|(_, counters)| counters.plan));
     (counted.collect(), events)
+}
+
+/// The log of the last server plays back to what that has counted, also where it went on from a saved state.
+fn plays_back(engine: &Engine, logs: &MemoryLogs) {
+    engine.note_counts();
+    let mut playback = Playback::new();
+    logs.all().pop().unwrap().iter().for_each(|event| playback.play(&decode(&encode(event)).unwrap()));
+    assert_eq!(playback.ended(), None);
+    let job = playback.jobs().next().unwrap();
+    assert!(job.epochs().len() >= EPOCHS as usize);
+    for (epoch, counted) in job.epochs() {
+        assert_eq!(counted.live, counted.played, "epoch {epoch}, played back");
+        assert!(counted.same, "epoch {epoch} before its end");
+    }
 }
 
 /// What every training of this test tells.

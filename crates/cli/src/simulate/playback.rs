@@ -55,7 +55,7 @@ fn verdict(playback: &Playback, path: &Path) -> Result<()> {
             all().count()
         )));
     }
-    if playback.misfits() || all().count() == 0 {
+    if playback.ended().is_some() || all().count() == 0 {
         let why = playback.ended().unwrap_or("the live run had begun no epoch");
         return Err(Error::invalid(format!("`{}` cannot be compared: {why}", path.display())));
     }
@@ -120,8 +120,8 @@ fn as_json(playback: &Playback, ending: Ending, notes: &[String]) -> Value {
     json!({
         "policy": playback.opening().map(|opening| &opening.policy),
         "dataset": playback.opening().map(|opening| &opening.dataset),
-        "same": same && !playback.misfits(),
-        "whole": ending == Ending::Whole && playback.ended().is_none(),
+        "same": same && playback.ended().is_none(),
+        "whole": ending == Ending::Whole,
         "notes": notes,
         "jobs": playback.jobs().map(job).collect::<Vec<_>>(),
     })

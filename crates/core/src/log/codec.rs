@@ -22,10 +22,10 @@ pub fn encode(event: &Event) -> Vec<u8> {
     to.0.seal(OWNER)
 }
 
-struct Encoder(Writer);
+pub(super) struct Encoder(Writer);
 
 impl Encoder {
-    fn number(&mut self, number: impl TryInto<u64>) -> &mut Self {
+    pub(super) fn number(&mut self, number: impl TryInto<u64>) -> &mut Self {
         self.0.number(number.try_into().unwrap_or(u64::MAX));
         self
     }
@@ -40,18 +40,44 @@ impl Encoder {
         self
     }
 
-    fn text(&mut self, text: &str) -> &mut Self {
-        self.number(text.len());
-        text.bytes().for_each(|byte| self.0.fixed(byte.into(), 1));
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    pub(super) fn flag(&mut self, flag: bool) -> &mut Self {
+        self.number(u64::from(flag))
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        value: Option<T>,
+        some: impl FnOnce(&mut Self, T) -> &mut Self,
+    ) -> &mut Self {
+        match value {
+            Some(value) => some(self.flag(true), value),
+            None => self.flag(false),
+        }
+    }
+
+    /// How many there are, and each.
+    pub(super) fn each<T: IntoIterator<IntoIter: ExactSizeIterator>>(
+        &mut self,
+        all: T,
+        each: impl Fn(&mut Self, T::Item) -> &mut Self,
+    ) -> &mut Self {
+        let all = all.into_iter();
+        self.number(all.len());
+        all.for_each(|one| {
+            each(self, one);
+        });
         self
     }
 
-    fn option<T>(&mut self, value: Option<T>, some: impl FnOnce(&mut Self, T)) -> &mut Self {
-        self.number(u64::from(value.is_some()));
-        if let Some(value) = value {
-            some(self, value);
-        }
-        self
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.each(bytes, |to, byte| {
+            to.0.fixed(u64::from(*byte), 1);
+            to
+        })
     }
 
     /// Ids, each as its distance from the one before.
@@ -60,7 +86,7 @@ impl Encoder {
         self.number((distance << 1 ^ distance >> 63) as u64)
     }
 
-    fn ids(&mut self, ids: &[Id]) -> &mut Self {
+    pub(super) fn ids(&mut self, ids: &[Id]) -> &mut Self {
         self.number(ids.len());
         let mut last = 0;
         ids.iter().for_each(|&id| {
@@ -79,11 +105,7 @@ impl Encoder {
     }
 
     fn settings(&mut self, settings: &Settings) -> &mut Self {
-        self.number(settings.len());
-        settings.iter().for_each(|(name, value)| {
-            self.text(name).text(value);
-        });
-        self
+        self.each(settings, |to, (name, value)| to.text(name).text(value))
     }
 
     fn slots(&mut self, slots: Slots) -> &mut Self {
@@ -111,10 +133,7 @@ impl Encoder {
 
     fn counters(&mut self, counters: &PlanCounters) {
         let named: Vec<_> = Counters { plan: counters.clone(), ..Counters::default() }.named().collect();
-        self.number(named.len());
-        named.into_iter().for_each(|(name, value)| {
-            self.text(name).number(value);
-        });
+        self.each(named, |to, (name, value)| to.text(name).number(value));
     }
 
     fn opening(&mut self, opening: &Opening) {
@@ -133,9 +152,7 @@ impl Encoder {
     fn setup(&mut self, setup: &Setup) {
         self.text(&setup.job).text(&setup.strategy).settings(&setup.settings);
         self.number(setup.capacity).number(setup.seed).number(u64::from(setup.pad));
-        self.option(setup.epochs, |to, epochs| {
-            to.number(epochs);
-        });
+        self.option(setup.epochs, |to, epochs| to.number(epochs));
         match &setup.packages {
             None => {
                 self.number(0u32);
@@ -200,18 +217,12 @@ impl Encoder {
             }
             Event::Planned { member, epoch, world, circumstances } => {
                 self.number(6u32).number(*member).number(*epoch).number(*world);
-                self.option(circumstances.rates, |to, rates| {
-                    to.double(rates.storage).double(rates.training);
-                });
-                self.option(circumstances.others_at, |to, id| {
-                    to.number(id);
-                });
+                self.option(circumstances.rates, |to, rates| to.double(rates.storage).double(rates.training));
+                self.option(circumstances.others_at, |to, id| to.number(id));
             }
             Event::Told(member, told) => {
                 self.number(7u32).number(*member).scores(&told.reevaluated);
-                self.option(told.accuracy, |to, accuracy| {
-                    to.double(accuracy);
-                });
+                self.option(told.accuracy, |to, accuracy| to.double(accuracy));
             }
             Event::Drawn { member, digest } => {
                 self.number(8u32).number(*member);
@@ -258,11 +269,11 @@ impl Encoder {
                 self.number(22u32).number(*member).number(epochs.len());
                 epochs.iter().for_each(|(epoch, counters)| self.number(*epoch).counters(counters));
             }
-            Event::Lost(why) => {
-                self.number(23u32).text(why);
+            Event::Resumed { member, state, opened } => {
+                self.number(24u32).number(*member).flag(*opened).state(state);
             }
             Event::End => {
-                self.number(24u32);
+                self.number(23u32);
             }
         }
     }

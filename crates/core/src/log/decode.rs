@@ -47,18 +47,18 @@ impl Sizes for Listed {
     }
 }
 
-struct Decoder<'a> {
+pub(super) struct Decoder<'a> {
     from: Reader<'a>,
     /// The bytes of the event: nothing in it is more.
     most: usize,
 }
 
 impl Decoder<'_> {
-    fn number<T: TryFrom<u64>>(&mut self) -> Option<T> {
+    pub(super) fn number<T: TryFrom<u64>>(&mut self) -> Option<T> {
         T::try_from(self.from.number()?).ok()
     }
 
-    fn flag(&mut self) -> Option<bool> {
+    pub(super) fn flag(&mut self) -> Option<bool> {
         match self.from.number()? {
             0 => Some(false),
             1 => Some(true),
@@ -74,16 +74,20 @@ impl Decoder<'_> {
         Some(f64::from_bits(self.from.fixed(8)?))
     }
 
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.many(|from| Some(from.from.fixed(1)? as u8))?).ok()
+    pub(super) fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?).ok()
     }
 
-    fn option<T>(&mut self, some: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+    pub(super) fn bytes(&mut self) -> Option<Vec<u8>> {
+        self.many(|from| Some(from.from.fixed(1)? as u8))
+    }
+
+    pub(super) fn option<T>(&mut self, some: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if self.flag()? { some(self).map(Some) } else { Some(None) }
     }
 
     /// So many as a number before them says, each of which takes a byte at least.
-    fn many<T>(&mut self, mut each: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn many<T>(&mut self, mut each: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count: usize = self.number()?;
         (count <= self.most).then_some(())?;
         (0..count).map(|_| each(self)).collect()
@@ -96,7 +100,7 @@ impl Decoder<'_> {
         Some(*last)
     }
 
-    fn ids(&mut self) -> Option<Vec<Id>> {
+    pub(super) fn ids(&mut self) -> Option<Vec<Id>> {
         let mut last = 0;
         self.many(|from| from.id(&mut last))
     }
@@ -237,8 +241,11 @@ impl Decoder<'_> {
                 let member = self.number()?;
                 Event::Counted(member, self.many(|from| Some((from.number()?, from.counters()?)))?)
             }
-            23 => Event::Lost(self.text()?),
-            24 => Event::End,
+            23 => Event::End,
+            24 => {
+                let (member, opened) = (self.number()?, self.flag()?);
+                Event::Resumed { member, state: Arc::new(self.state()?), opened }
+            }
             _ => return None,
         })
     }

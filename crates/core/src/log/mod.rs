@@ -10,6 +10,7 @@ mod codec;
 mod decode;
 mod playback;
 mod setup;
+mod state;
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +22,7 @@ pub use self::setup::{Opening, Setup, SetupPackages};
 use crate::Id;
 use crate::counters::PlanCounters;
 use crate::importance::Report;
+use crate::run::RunState;
 use crate::sampling::Rates;
 
 /// A job's number in its cache; never given twice.
@@ -162,6 +164,15 @@ pub enum Event {
     Joined(MemberId),
     /// How the job that has just joined was made.
     Made(MemberId, Arc<Setup>),
+    /// The job that has just joined goes on from a state that was saved before.
+    Resumed {
+        /// The job.
+        member: MemberId,
+        /// The state.
+        state: Arc<RunState>,
+        /// Whether the cache was opened for it, and goes on from there too.
+        opened: bool,
+    },
     /// A job left.
     Left(MemberId),
     /// The capacity changed.
@@ -257,8 +268,6 @@ pub enum Event {
     },
     /// What was counted of a job's epochs until here.
     Counted(MemberId, Vec<(u64, PlanCounters)>),
-    /// What happened from here on cannot be played back, for this reason.
-    Lost(String),
     /// The log ends here, whole.
     End,
 }
@@ -294,6 +303,7 @@ impl Event {
             Self::Reported { reports, .. } => std::mem::size_of_val(&reports[..]),
             Self::Scored { scores, .. } => std::mem::size_of_val(&scores[..]),
             Self::Pinned { ids, .. } | Self::LookedUp { ids, .. } => std::mem::size_of_val(&ids[..]),
+            Self::Resumed { state, .. } => state.policy.len() + state.planner.table.len(),
             Self::Told(_, told) => std::mem::size_of_val(&told.reevaluated[..]),
             Self::Counted(_, epochs) => std::mem::size_of_val(&epochs[..]),
             _ => 0,

@@ -2,17 +2,16 @@
 //!
 //! Caches, planners and runs are made as the log says and told what it says, in its order; then they decide and count what
 //! those of the live run did. Where the log has what the live run counted until then, the two are compared. A log that
-//! cannot be played back, or that does not fit itself, ends the playback there, with the reason: nothing is counted by
-//! guess.
+//! does not fit itself ends the playback there, with the reason: nothing is counted by guess.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::setup::{Opening, Setup};
+use super::setup::{Opening, Setup, SetupPackages};
 use super::{Before, Circumstances, Event, MemberId, Slots, Step, Told};
 use crate::cache::Cache;
 use crate::counters::PlanCounters;
-use crate::run::{CacheView, Inputs, JobRun, PlannedEpoch, Planner, cache_view};
+use crate::run::{CacheView, Inputs, JobRun, PlannedEpoch, Planner, RunState, cache_view};
 use crate::schedule::{Schedule, Stage};
 use crate::{Error, Id, Result};
 
@@ -150,8 +149,6 @@ pub struct Playback {
     jobs: BTreeMap<MemberId, JobPlayback>,
     /// Why it goes no further.
     ended: Option<String>,
-    /// Whether that is because the log and its playback do not agree.
-    misfits: bool,
 }
 
 impl Playback {
@@ -175,18 +172,12 @@ impl Playback {
         self.ended.as_deref()
     }
 
-    /// Whether the log and its playback do not agree.
-    pub fn misfits(&self) -> bool {
-        self.misfits
-    }
-
     /// Does what happened, unless it has ended.
     pub fn play(&mut self, event: &Event) {
         if self.ended.is_some() {
             return;
         }
         if let Err(error) = self.apply(event) {
-            self.misfits = !matches!(event, Event::Lost(_));
             self.ended = Some(error.message);
         }
     }
@@ -197,10 +188,10 @@ impl Playback {
                 self.cache = Some(opening.cache()?);
                 self.opening = Some(Arc::clone(opening));
             }
-            Event::Lost(why) => return Err(Error::invalid(why.clone())),
             // What these say is said by the next.
             Event::Joined(_) | Event::Saved(_) | Event::End => {}
             Event::Made(member, setup) => self.join(*member, setup)?,
+            Event::Resumed { member, state, opened } => self.resume(*member, state, *opened)?,
             Event::Left(member) => self.cache()?.leave(*member),
             Event::Resized(capacity) => drop(self.cache()?.resize(*capacity)),
             Event::Weighed { member, benefit } => self.cache()?.weigh(*member, *benefit),
@@ -281,6 +272,19 @@ impl Playback {
         let setup = Arc::clone(setup);
         self.jobs.insert(member, JobPlayback { setup, planner, run, told, digest: 0, made, compared });
         Ok(())
+    }
+
+    fn resume(&mut self, member: MemberId, state: &RunState, opened: bool) -> Result<()> {
+        let Self { opening: Some(opening), cache: Some(cache), jobs, .. } = self else {
+            return Err(misfit("it does not begin with how its cache was made"));
+        };
+        let job = jobs.get_mut(&member).ok_or_else(|| misfit("it speaks of a job that has not joined"))?;
+        let found = match &job.setup.packages {
+            Some(SetupPackages::Made { found, .. }) => &found[..],
+            _ => &[],
+        };
+        let cache = opened.then_some((cache, opening.capacity));
+        state.put_into((&mut job.run, &mut job.planner), cache, &*opening.sizes, found)
     }
 
     fn read_beside(&mut self, member: MemberId, epoch: u64, ids: &[Id]) -> Result<()> {

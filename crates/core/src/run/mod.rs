@@ -19,6 +19,7 @@ mod job_run;
 mod package_planner;
 mod planner;
 mod replay;
+mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use self::job_run::{Change, JobRun, Schedules, TOGETHER};
 pub use self::package_planner::{Packing, PendingPackage, SavedPacking};
 pub use self::planner::{CacheView, LastPlan, PlannedEpoch, Planner, Saved, reports, valid_scores};
 pub use self::replay::{Batch, Replay, Trainer};
+pub use self::state::{RunState, SavedSchedule};
 pub use crate::schedule::Outcome;
 
 use crate::cache::Cache;

@@ -283,7 +283,9 @@ impl Job {
                 object
             }
         };
-        self.run.settle(epoch, slot, found.is_some());
+        if outcome.is_none() {
+            self.run.settle(epoch, slot, found.is_some());
+        }
         self.run.take(epoch, slot);
         if copy.is_none() {
             rooms.hold(object, true);

@@ -12,9 +12,9 @@ use std::path::Path;
 use hotset_core::bits::Bits;
 use hotset_core::counters::Counters;
 use hotset_core::packages::Draft;
-use hotset_core::run::{PendingPackage, Saved, SavedPacking};
+use hotset_core::run::{PendingPackage, Saved, SavedPacking, SavedSchedule};
 use hotset_core::{Error, Result, tally};
-use hotset_engine::{Cut, ScheduleSnapshot, Snapshot};
+use hotset_engine::{Cut, Snapshot};
 use hotset_store::regular;
 use hotset_wire::state::{
     CountedState, CutState, JobState, LastPlan, PackagesState, PackingState, RankState, ScheduleState,
@@ -89,7 +89,7 @@ fn checked(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
-    let schedule = |saved: &ScheduleSnapshot| ScheduleState {
+    let schedule = |saved: &SavedSchedule| ScheduleState {
         plan: saved.plan.clone(),
         package: saved.package,
         packages: saved.packages.clone(),
@@ -157,7 +157,7 @@ fn of_named(named: &BTreeMap<String, u64>) -> Counters {
 /// The snapshot that a state holds.
 pub(super) fn decode(state: JobState) -> Result<Snapshot> {
     let request = settings::request(state.job, &state.settings.unwrap_or_default())?;
-    let schedule = |saved: ScheduleState| ScheduleSnapshot {
+    let schedule = |saved: ScheduleState| SavedSchedule {
         plan: saved.plan,
         package: saved.package,
         packages: saved.packages,

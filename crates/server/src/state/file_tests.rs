@@ -36,7 +36,7 @@ pub(crate) fn snapshot() -> Snapshot {
             },
             rest: vec![8, 9],
         },
-        schedules: vec![ScheduleSnapshot {
+        schedules: vec![SavedSchedule {
             plan: vec![5, 6],
             package: Some(9),
             packages: vec![2, 6],
