@@ -2,7 +2,8 @@
 //!
 //! A job joins its cache when it is opened and leaves when it ends; the last one takes the cache with it. Memory is
 //! divided between caches by what their jobs ask for and what they gain, whichever came first: each has a *part*, and its
-//! capacity moves there, at once where that is more, a slice a hold of the lock where residents must leave first.
+//! capacity moves there, at once where that is more, a slice a hold of the lock where residents must leave first. What a
+//! cache that is gone kept leaves in slices too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use hotset_core::{Error, Id, Result};
 
 use crate::dataset::Dataset;
 
-/// Residents that leave a cache in one hold of the lock because it gets smaller.
+/// Residents that leave a cache in one hold of the lock because it gets smaller, or goes.
 const LEAVING: u64 = 4096;
 
 /// What jobs must agree in to share a cache.
@@ -30,6 +31,11 @@ pub(crate) struct CacheKey {
     pub(crate) planned: bool,
     /// The job whose own it is, where its plans say what stays or packages are made for it alone.
     pub(crate) owner: Option<String>,
+}
+
+/// Of a job of which nothing is known yet.
+fn newcomer(bytes: u64) -> Wish {
+    Wish { bytes, benefit: None, gpus: 1 }
 }
 
 /// A cache and the jobs in it.
@@ -49,11 +55,10 @@ impl Entry {
         Ask::of(self.key.policy, self.dataset.catalog.bytes(), self.jobs.values().copied())
     }
 
-    /// The same, if `more` bytes are asked for besides.
-    fn claim(&self, more: u64) -> Claim {
-        let ask = self.ask();
-        let bytes = ask.bytes.saturating_add(more).min(self.dataset.catalog.bytes());
-        Claim { bounded: self.key.bounded, ask: Ask { bytes, ..ask } }
+    /// The same, if a job comes in that asks for so much besides.
+    fn claim(&self, asks: Option<u64>) -> Claim {
+        let jobs = self.jobs.values().copied();
+        Claim::of(&self.key, self.dataset.catalog.bytes(), jobs.chain(asks.map(newcomer)))
     }
 
     fn capacity(&self) -> u64 {
@@ -66,6 +71,13 @@ impl Entry {
 struct Claim {
     bounded: bool,
     ask: Ask,
+}
+
+impl Claim {
+    /// What a cache of that key asks for with these jobs, of a dataset of so many bytes.
+    fn of(key: &CacheKey, whole: u64, jobs: impl Iterator<Item = Wish>) -> Self {
+        Self { bounded: key.bounded, ask: Ask::of(key.policy, whole, jobs) }
+    }
 }
 
 /// The parts of `budget` for caches that ask for so much. One whose policy lets nothing go (`bounded` is false) has its whole
@@ -86,10 +98,38 @@ fn parts(budget: u64, claims: &[Claim]) -> Vec<u64> {
 /// What came and went of a dataset when its cache was resized, in order.
 type Resized = (Arc<Dataset>, Vec<(Id, bool)>);
 
+/// A cache whose last job has left: what it keeps is let go of.
+struct Gone {
+    dataset: Arc<Dataset>,
+    cache: Cache,
+    /// The first sample that was not looked at yet.
+    next: Id,
+}
+
+impl Gone {
+    fn is_empty(&self) -> bool {
+        self.next as usize >= self.dataset.samples()
+    }
+
+    /// Whether it keeps a sample still.
+    fn keeps(&self, id: Id) -> bool {
+        id >= self.next && self.cache.keeps(id)
+    }
+
+    /// What leaves it next, of so many samples.
+    fn leave(&mut self, samples: u64) -> Vec<(Id, bool)> {
+        let end = (u64::from(self.next) + samples).min(self.dataset.samples() as u64) as Id;
+        let leaving = (self.next..end).filter(|&id| self.keeps(id)).map(|id| (id, false)).collect();
+        self.next = end;
+        leaving
+    }
+}
+
 /// All caches.
 #[derive(Default)]
 pub(crate) struct Caches {
     open: BTreeMap<u64, Entry>,
+    gone: Vec<Gone>,
     /// The cache of each job.
     jobs: BTreeMap<u64, u64>,
 }
@@ -121,21 +161,23 @@ impl Caches {
     /// A job that asks for so many bytes joins a cache.
     pub(crate) fn join(&mut self, serial: u64, job: u64, ask: u64) -> Result<&mut Cache> {
         let entry = self.open.get_mut(&serial).ok_or_else(lost)?;
-        entry.jobs.insert(job, Wish { bytes: ask, benefit: None, gpus: 1 });
+        entry.jobs.insert(job, newcomer(ask));
         self.jobs.insert(job, serial);
         Ok(&mut entry.cache)
     }
 
-    /// A job leaves its cache; if it was the last, the cache and its dataset.
-    pub(crate) fn leave(&mut self, job: u64, member: u32) -> Option<(Arc<Dataset>, Cache)> {
-        let serial = self.jobs.remove(&job)?;
-        let entry = self.open.get_mut(&serial)?;
+    /// A job leaves its cache. If it was the last, what the cache keeps leaves when memory is [fitted](Self::settle).
+    pub(crate) fn leave(&mut self, job: u64, member: u32) {
+        let Some(serial) = self.jobs.remove(&job) else { return };
+        let Some(entry) = self.open.get_mut(&serial) else { return };
         entry.jobs.remove(&job);
         entry.cache.leave(member);
         if !entry.jobs.is_empty() {
-            return None;
+            return;
         }
-        self.open.remove(&serial).map(|entry| (entry.dataset, entry.cache))
+        if let Some(Entry { dataset, cache, .. }) = self.open.remove(&serial) {
+            self.gone.push(Gone { dataset, cache, next: 0 });
+        }
     }
 
     /// The jobs that share the cache of a job, itself included.
@@ -170,40 +212,43 @@ impl Caches {
         self.open.values().map(Entry::capacity).sum()
     }
 
+    /// The same, and bytes of caches that are gone and have not let go of them.
+    pub(crate) fn held(&self) -> u64 {
+        self.capacity() + self.gone.iter().map(|gone| gone.cache.policy().used()).sum::<u64>()
+    }
+
+    /// How many caches of a dataset are gone and have not let go of all that they kept.
+    pub(crate) fn leaving(&self, dataset: u32) -> usize {
+        self.gone.iter().filter(|gone| gone.dataset.key == dataset).count()
+    }
+
     /// Bytes that all jobs ask for, as far as their datasets are that large.
     pub(crate) fn asked(&self) -> u64 {
         self.open.values().map(|entry| entry.ask().bytes).fold(0, u64::saturating_add)
     }
 
-    /// The part that a job would have of `budget` that asks for so much more, in a cache that is there or a new one: no less
-    /// than in proportion, since its plans go by it for good, and what others were measured to gain is not its own.
-    pub(crate) fn part_with(
+    /// The part of `budget` that the cache of a job will have which asks for so much: one that is there, or a new one for a
+    /// dataset of so many bytes.
+    pub(crate) fn part_of(
         &self,
         budget: u64,
         (key, cache): (&CacheKey, Option<u64>),
         ask: u64,
         whole: u64,
     ) -> u64 {
-        let with =
-            |(serial, entry): (&u64, &Entry)| entry.claim(if Some(*serial) == cache { ask } else { 0 });
-        let mut claims: Vec<Claim> = self.open.iter().map(with).collect();
-        let place = match cache {
-            Some(cache) => self.open.keys().position(|&serial| serial == cache).unwrap_or_default(),
-            None => {
-                let ask = Ask { bytes: ask.min(whole), gain: None, chunks: None };
-                claims.push(Claim { bounded: key.bounded, ask });
-                claims.len() - 1
-            }
-        };
-        let unmeasured =
-            |claim: &Claim| Claim { ask: Ask { gain: None, ..claim.ask }, bounded: claim.bounded };
-        let proportional: Vec<Claim> = claims.iter().map(unmeasured).collect();
-        parts(budget, &claims)[place].max(parts(budget, &proportional)[place])
+        let claim = |(serial, entry): (&u64, &Entry)| entry.claim((Some(*serial) == cache).then_some(ask));
+        let mut claims: Vec<Claim> = self.open.iter().map(claim).collect();
+        let place = cache.and_then(|cache| self.open.keys().position(|&serial| serial == cache));
+        let place = place.unwrap_or_else(|| {
+            claims.push(Claim::of(key, whole, std::iter::once(newcomer(ask))));
+            claims.len() - 1
+        });
+        parts(budget, &claims)[place]
     }
 
     /// Divides `budget` between all caches anew. True if one has another part than before.
     pub(crate) fn divide(&mut self, budget: u64) -> bool {
-        let claims: Vec<Claim> = self.open.values().map(|entry| entry.claim(0)).collect();
+        let claims: Vec<Claim> = self.open.values().map(|entry| entry.claim(None)).collect();
         let mut changed = false;
         for (entry, part) in self.open.values_mut().zip(parts(budget, &claims)) {
             changed |= std::mem::replace(&mut entry.part, part) != part;
@@ -211,10 +256,18 @@ impl Caches {
         changed
     }
 
-    /// Moves capacities towards their parts, a slice of residents at a time: what came and went of which dataset, and
-    /// whether there is more to do. A cache gets larger only by what others have let go of.
+    /// Moves capacities towards their parts, and lets go of caches that are gone, a slice of residents of each at a time: what
+    /// came and went of which dataset, and whether there is more to do. A cache gets larger only by what others have let go
+    /// of.
     pub(crate) fn settle(&mut self, budget: u64) -> (Vec<Resized>, bool) {
         let (mut changes, mut more) = (Vec::new(), false);
+        if let Some(gone) = self.gone.last_mut() {
+            changes.push((Arc::clone(&gone.dataset), gone.leave(LEAVING)));
+            if gone.is_empty() {
+                self.gone.pop();
+            }
+            more = !self.gone.is_empty();
+        }
         for entry in self.open.values_mut().filter(|entry| entry.part < entry.capacity()) {
             let mean = (entry.dataset.catalog.bytes() / entry.dataset.samples().max(1) as u64).max(1);
             let used = entry.cache.policy().used();
@@ -223,7 +276,7 @@ impl Caches {
             more |= step > entry.part && !gone.is_empty();
             changes.push((Arc::clone(&entry.dataset), gone));
         }
-        let mut free = budget.saturating_sub(self.capacity());
+        let mut free = budget.saturating_sub(self.held());
         for entry in self.open.values_mut().filter(|entry| entry.part > entry.capacity()) {
             let grown = (entry.part - entry.capacity()).min(free);
             free -= grown;
@@ -240,7 +293,8 @@ impl Caches {
     /// How many caches of a dataset keep a sample.
     pub(crate) fn keepers(&self, dataset: u32, id: Id) -> u32 {
         let keeps = |entry: &&Entry| entry.dataset.key == dataset && entry.cache.keeps(id);
-        self.open.values().filter(keeps).count() as u32
+        let gone = self.gone.iter().filter(|gone| gone.dataset.key == dataset && gone.keeps(id));
+        (self.open.values().filter(keeps).count() + gone.count()) as u32
     }
 }
 

@@ -15,6 +15,7 @@ use hotset_core::{Error, Result};
 
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId, Shared};
+use crate::fetching::Cause;
 use crate::jobs::less_memory;
 use crate::packing::{self, NewPackages, Place};
 use crate::ready::{Ready, Terms, cache_key};
@@ -99,7 +100,7 @@ impl Engine {
         let mut state = self.shared.lock();
         let serials = state.jobs.serials();
         let sweeping: Vec<_> = serials.into_iter().filter_map(|serial| state.end_job(serial)).collect();
-        drop(state);
+        fit_memory(&self.shared, state);
         // A thread that panicked has ended the process.
         sweeping.into_iter().for_each(|thread| drop(thread.join()));
     }
@@ -134,6 +135,7 @@ pub(crate) fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State
         thread::yield_now();
         state = shared.lock();
     }
+    state.forget_datasets();
     // What others have let go of, readers may wait for.
     shared.room.notify_all();
 }
@@ -162,7 +164,7 @@ impl State {
     fn terms(&self, request: &JobRequest, place: Option<&Place>, memory: Free) -> Result<Terms> {
         let dataset = Arc::clone(self.datasets.named(&request.dataset)?);
         let trained = self.jobs.iter().filter(|job| job.dataset.key == dataset.key).count();
-        if trained >= MOST_KEEPERS as usize {
+        if trained + self.rooms.caches().leaving(dataset.key) >= MOST_KEEPERS as usize {
             return Err(Error::unavailable(format!(
                 "this server has {trained} jobs of this dataset and takes no more: end some"
             )));
@@ -174,13 +176,13 @@ impl State {
         let key = cache_key(request, place, dataset.key)?;
         let caches = self.rooms.caches();
         let cache = caches.find(&key);
-        let granted = caches.part_with(budget, (&key, cache), wanted, whole);
+        let granted = caches.part_of(budget, (&key, cache), wanted, whole);
         let less = granted < wanted;
         let less = less.then(|| {
             let all = (budget, caches.asked().saturating_add(wanted));
             less_memory(granted, wanted, all, self.config.memory.is_some())
         });
-        Ok(Terms { dataset, asked, granted, less, key, cache, budget })
+        Ok(Terms { dataset, asked, wanted, granted, less, key, cache, budget })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
@@ -206,8 +208,7 @@ impl State {
             (None, Some(cache)) => self.open_cache(terms, cache, &job.request),
             (None, None) => return Err(Error::internal("a job was made without a cache")),
         };
-        let ask = terms.asked.min(job.dataset.catalog.bytes());
-        job.run.join(self.rooms.caches_mut().join(place, job.serial, ask)?);
+        job.run.join(self.rooms.caches_mut().join(place, job.serial, terms.wanted)?);
         if let Some(setup) = &setup {
             job.run.log().note(|member| Event::Made(member, Arc::clone(setup)));
         }
@@ -250,7 +251,7 @@ impl State {
 
     /// Makes the cache that was opened for a job as large as the others leave room for now.
     fn fit_cache(&mut self, terms: &Terms, job: u64) -> Result<()> {
-        let all = self.rooms.caches().capacity();
+        let all = self.rooms.caches().held();
         let cache = self.rooms.cache_mut(job)?;
         let own = cache.policy().capacity();
         // What it had kept before a restart it keeps: those bytes come when they are due.
@@ -267,8 +268,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends a job: everything it keeps and everything it waits for is let go of. The thread that removes its packages,
-    /// where some must be.
+    /// Ends a job: everything it waits for is let go of, and what it keeps when memory is [fitted](fit_memory). The thread that
+    /// removes its packages, where some must be.
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let mut job = self.jobs.remove(serial)?;
         self.jobs.set_changed();
@@ -280,15 +281,27 @@ impl State {
                 tracing::error!(%error, "a job that ends holds on to memory");
             }
         }
-        if let Err(error) = self.rooms.withdraw(serial) {
+        if let Err(error) = self.withdraw(serial) {
             tracing::error!(%error, "what a job that ends was to read is lost to others");
         }
-        self.rooms.leave_cache(serial, job.run.member());
+        self.rooms.caches_mut().leave(serial, job.run.member());
         tracing::info!(job = job.request.job, "job ended");
         self.rooms.caches_mut().divide(self.budget);
-        self.fit_memory();
-        self.forget_datasets();
         job.packages.end()
+    }
+
+    /// Forgets the requests of a job that has ended. What others wait for is read alone, for the first of them: they were
+    /// spared these reads, and are no longer.
+    fn withdraw(&mut self, serial: u64) -> Result<()> {
+        for object in self.rooms.fetching_mut().withdraw(serial) {
+            let of = self.rooms.residency().get(object);
+            let (dataset, id) = (of.dataset(), of.id());
+            let jobs = self.jobs.iter().filter(|job| job.dataset.key == dataset);
+            let payer = jobs.filter_map(|job| Some(job.payer(job.awaits(id)?, Cause::Recovery))).next();
+            payer.into_iter().for_each(|payer| self.rooms.fetching_mut().charge_to(object, payer));
+            self.rooms.read_alone(object, Cause::Recovery)?;
+        }
+        Ok(())
     }
 
     /// The bytes that all caches may keep together, for a job that wants so many of them. One that asks for more than

@@ -81,10 +81,14 @@ pub(crate) fn make(
 }
 
 impl State {
-    /// Where the jobs are that share a job's cache: the sample served last to the one with most of its epoch before it.
+    /// Where the jobs are that share a job's cache: the sample of the one with most of its epoch before it. Once the job has
+    /// read ahead as far as they have, its next slots should be theirs, so one that has read nothing ahead yet goes by what
+    /// is served to them, and one that reads on beyond its last plan by what is decided next.
     fn others_at(&self, serial: u64) -> Option<Id> {
+        let reads_on = self.jobs.get(serial)?.window.bytes() > 0;
         let others = self.rooms.caches().sharers(serial).filter(|&other| other != serial);
-        let places = others.filter_map(|other| self.jobs.get(other)?.run.place());
+        let runs = others.filter_map(|other| Some(&self.jobs.get(other)?.run));
+        let places = runs.filter_map(|run| if reads_on { run.next_place() } else { run.place() });
         places.max().map(|(_, id)| id)
     }
 }

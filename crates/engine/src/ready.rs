@@ -108,6 +108,8 @@ pub(crate) struct Terms {
     pub(crate) dataset: Arc<Dataset>,
     /// The bytes it asks for.
     pub(crate) asked: u64,
+    /// The same, as far as its dataset is that large: what its plans go by.
+    pub(crate) wanted: u64,
     /// The bytes that its cache may keep.
     pub(crate) granted: u64,
     /// What is said where those are fewer.
@@ -175,10 +177,10 @@ impl Ready {
         snapshot: Option<&Snapshot>,
         terms: &Terms,
     ) -> Result<Self> {
-        let (catalog, granted) = (&terms.dataset.catalog, terms.granted);
+        let (catalog, wanted, granted) = (&terms.dataset.catalog, terms.wanted, terms.granted);
         let (strategy, entry) = entries(request)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
-        let sorted = place.and_then(|place| sorted(place, catalog, granted));
+        let sorted = place.and_then(|place| sorted(place, catalog, wanted));
         let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
         let (policy, mut planner) = match strategy {
@@ -189,8 +191,8 @@ impl Ready {
                     policy: entry,
                     policy_values: entry.values(texts(&request.policy_settings))?,
                     sizes,
-                    // Plans go by what the job itself asks for, whatever others bring to the cache.
-                    capacity: granted.min(terms.asked),
+                    // Plans go by what the job itself asks for, whatever others bring to the cache or take from it.
+                    capacity: wanted,
                     seed: request.seed,
                     epochs: request.epochs,
                     world: 1,
@@ -210,7 +212,7 @@ impl Ready {
             && !packs
             && (request.packages.is_some() || policy.takes_packages())
         {
-            let why = no_packages(request, place, entry, &*policy, granted);
+            let why = no_packages(request, place, entry, &*policy, wanted);
             remarks.push(format!("`packages` are off: {why}"));
         }
         let place = place.filter(|_| packs);
@@ -223,7 +225,7 @@ impl Ready {
             job: request.job.clone(),
             strategy: strategy.name.to_owned(),
             settings: request.strategy_settings.clone(),
-            capacity: granted.min(terms.asked),
+            capacity: wanted,
             seed: request.seed,
             epochs: request.epochs,
             pad: request.pad,

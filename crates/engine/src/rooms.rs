@@ -22,6 +22,7 @@ pub(crate) struct Rooms {
     residency: Residency,
     fetching: Fetching,
     sessions: Sessions,
+    most_left: u64,
 }
 
 impl Rooms {
@@ -118,17 +119,15 @@ impl Rooms {
     pub(crate) fn fit_caches(&mut self, budget: u64) -> bool {
         let (changes, more) = self.caches.settle(budget);
         for (dataset, changes) in changes {
+            self.most_left = self.most_left.max(changes.len() as u64);
             changes.into_iter().for_each(|(id, keeps)| self.keep(&dataset, id, keeps));
         }
         more
     }
 
-    /// A job leaves its cache. The last one takes it along: what it keeps is let go of.
-    pub(crate) fn leave_cache(&mut self, job: u64, member: u32) {
-        let Some((dataset, cache)) = self.caches.leave(job, member) else { return };
-        let mut residents = Vec::new();
-        cache.policy().residents(&mut |id| residents.push(id));
-        residents.into_iter().for_each(|id| self.keep(&dataset, id, false));
+    /// The most residents that left a cache in one hold of the lock because it got smaller or went.
+    pub(crate) fn most_left(&self) -> u64 {
+        self.most_left
     }
 
     /// A cache keeps a sample from now on, or no longer.
@@ -214,14 +213,6 @@ impl Rooms {
         }
         self.sweep();
         Ok(())
-    }
-
-    /// Forgets the requests of a job that has ended. What others wait for is read alone.
-    pub(crate) fn withdraw(&mut self, job: u64) -> Result<()> {
-        self.fetching
-            .withdraw(job)
-            .into_iter()
-            .try_for_each(|object| self.read_alone(object, Cause::Recovery))
     }
 
     /// Forgets a dataset that has no bytes in memory.

@@ -72,7 +72,7 @@ impl State {
     /// Fits caches to their parts of the budget, and memory to the caches. True if there is more to do.
     pub(crate) fn fit_memory(&mut self) -> bool {
         let more = self.rooms.fit_caches(self.budget);
-        let kept = self.rooms.caches().capacity();
+        let kept = self.rooms.caches().held();
         let limit = if self.jobs.len() == 0 { 0 } else { kept + self.reserve() };
         self.rooms.set_limit(limit);
         more
@@ -80,8 +80,9 @@ impl State {
 
     /// Forgets datasets that no client and no job uses and no bytes are left of.
     pub(crate) fn forget_datasets(&mut self) {
-        let (trained, residency) = (self.jobs.datasets(), self.rooms.residency());
-        let gone = self.datasets.forget_unused(|key| trained.contains(&key) || residency.has_bytes(key));
+        let (trained, rooms) = (self.jobs.datasets(), &self.rooms);
+        let is_used = |key: u32| rooms.residency().has_bytes(key) || rooms.caches().leaving(key) > 0;
+        let gone = self.datasets.forget_unused(|key| trained.contains(&key) || is_used(key));
         gone.into_iter().for_each(|key| self.rooms.forget_dataset(key));
     }
 

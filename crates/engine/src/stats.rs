@@ -43,6 +43,8 @@ pub struct EngineStats {
     pub moved: u64,
     /// The most reported values that were applied in one hold of a lock.
     pub most_applied: u64,
+    /// The most residents that left a cache in one hold of the lock because it got smaller or went.
+    pub most_left: u64,
 }
 
 /// A job's packages.
@@ -134,6 +136,7 @@ impl Engine {
             concurrency: state.config.concurrency as u64,
             moved: residency.moved(),
             most_applied: state.most_applied(),
+            most_left: state.rooms.most_left(),
         }
     }
 
@@ -160,6 +163,12 @@ impl Engine {
     /// Notes in the logs of caches what was counted of all jobs so far.
     pub fn note_counts(&self) {
         self.shared.lock().jobs.iter().for_each(|job| job.run.note_counts(0));
+    }
+
+    /// Whether a plan of a job is being made. For tests in whose time that takes none.
+    #[doc(hidden)]
+    pub fn plans(&self, job: &str) -> bool {
+        self.shared.lock().jobs.named(job).is_ok_and(|job| job.ranks.is_planning())
     }
 
     /// The figures of one job, or of all.

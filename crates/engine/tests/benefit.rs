@@ -1,103 +1,43 @@
 //! What jobs gain from a cache is measured where they compete, and the cache goes to those that gain. Times are what the
 //! readers here tell, so that nothing hangs on the clock.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::common::{Held, Reader, config, dataset, epoch_indices_of, request, within};
+use crate::common::{Reader, Training, config, dataset, request, settles, within};
 use hotset_core::benefit::{Phase, Standing};
 use hotset_core::counters::Counters;
 use hotset_core::sampling::two_chunks;
-use hotset_engine::{Config, Engine, JobRequest, JobStats};
+use hotset_engine::{Config, Engine, JobRequest};
 use hotset_store::Opened;
 
 const BATCH: usize = 4;
 const EPOCHS: u64 = 6;
 
 /// A training whose batches take so many times as long when they are read from storage.
-struct Training<'a> {
-    reader: Reader<'a>,
+fn training<'a>(
+    engine: &'a Engine,
+    opened: &Opened,
+    job: &str,
+    (cache, policy): (&str, &str),
     gains: u32,
-    last: Option<Phase>,
-}
-
-impl<'a> Training<'a> {
-    fn open(
-        engine: &'a Engine,
-        opened: &Opened,
-        job: &'static str,
-        (cache, policy): (&str, &str),
-        gains: u32,
-    ) -> Self {
-        let reader = Reader::of_job(engine, opened, job);
-        let seed = job.bytes().map(u64::from).sum();
-        let request =
-            JobRequest { job: job.into(), seed, epochs: Some(EPOCHS), ..request(opened, cache, policy) };
-        engine.open_job(reader.session, request, None).unwrap();
-        Self { reader, gains, last: None }
-    }
-
-    /// Gets a batch, and tells how long the one before took.
-    fn get(&mut self, epoch: u64, slot: usize, batch: &[u64]) -> Held {
-        let times = if self.last == Some(Phase::Misses) { self.gains } else { 1 };
-        self.reader.since = Some(Duration::from_millis(10) * times);
-        let held = self.reader.get(batch).unwrap();
-        self.last = self.reader.engine.probed(self.reader.job, epoch, slot);
-        held
-    }
-
-    fn plan(&self, epoch: u64) -> Vec<u64> {
-        epoch_indices_of(self.reader.engine, self.reader.job, epoch)
-    }
-
-    /// Trains these slots of an epoch that was begun.
-    fn walk(&mut self, epoch: u64, plan: &[u64], slots: Range<usize>) {
-        for slot in slots.step_by(BATCH) {
-            let held = self.get(epoch, slot, &plan[slot..slot + BATCH]);
-            self.reader.release(held);
-        }
-    }
-
-    fn train(&mut self, epoch: u64) {
-        let plan = self.plan(epoch);
-        self.walk(epoch, &plan, 0..plan.len());
-    }
-
-    /// Trains until it is being measured in that phase; the next slot.
-    fn until(&mut self, phase: Phase, epoch: u64, plan: &[u64]) -> usize {
-        let mut slot = 0;
-        while self.last != Some(phase) {
-            self.walk(epoch, plan, slot..slot + BATCH);
-            slot += BATCH;
-        }
-        slot
-    }
-
-    fn stats(&self) -> JobStats {
-        self.reader.engine.job_stats(Some(self.reader.job)).remove(0)
-    }
+) -> Training<'a> {
+    let seed = job.bytes().map(u64::from).sum();
+    let request =
+        JobRequest { job: job.into(), seed, epochs: Some(EPOCHS), ..request(opened, cache, policy) };
+    Training::open(engine, opened, request, (gains, BATCH))
 }
 
 fn limited(memory: u64) -> Engine {
     Engine::new(Config { memory: Some(memory), ..config() })
 }
 
-/// Waits until caches have moved to their parts.
-fn settles(what: &str, mut is: impl FnMut() -> bool) {
-    within(what, || {
-        while !is() {
-            std::thread::sleep(Duration::from_millis(1))
-        }
-    });
-}
-
 #[test]
 fn a_job_that_gains_little_hits_and_has_nothing_kept() {
     let (opened, store) = dataset(&[1000; 4000]);
     let engine = limited(3_900_000);
-    let mut fast = Training::open(&engine, &opened, "fast", ("100%", "minio"), 8);
-    let mut slow = Training::open(&engine, &opened, "slow", ("100%", "minio"), 1);
+    let mut fast = training(&engine, &opened, "fast", ("100%", "minio"), 8);
+    let mut slow = training(&engine, &opened, "slow", ("100%", "minio"), 1);
     assert_eq!((slow.stats().standing, slow.stats().benefit), (Standing::Unmeasured, None));
     slow.train(0);
     assert_eq!((slow.stats().standing, slow.stats().benefit), (Standing::GainsLittle, Some(1.0)));
@@ -123,7 +63,7 @@ fn a_job_that_gains_little_hits_and_has_nothing_kept() {
 fn if_none_gains_all_have_the_cache() {
     let (opened, _) = dataset(&[1000; 4000]);
     let engine = limited(800_000);
-    let mut jobs = ["a", "b"].map(|job| Training::open(&engine, &opened, job, ("20%", "lru"), 1));
+    let mut jobs = ["a", "b"].map(|job| training(&engine, &opened, job, ("20%", "lru"), 1));
     jobs.iter_mut().for_each(|job| job.train(0));
     for job in &mut jobs {
         assert_eq!((job.stats().standing, job.stats().benefit), (Standing::NoneGains, Some(1.0)));
@@ -137,13 +77,13 @@ fn if_none_gains_all_have_the_cache() {
 fn counted(policy: &str, timed: bool) -> (Counters, u64) {
     let (opened, store) = dataset(&[1000; 4000]);
     let engine = limited(2_000_000);
-    let mut job = Training::open(&engine, &opened, "job", ("50%", policy), 8);
+    let mut job = training(&engine, &opened, "job", ("50%", policy), 8);
     let mut idle = None;
     for epoch in 0..EPOCHS {
         let plan = job.plan(epoch);
         // From the second epoch on there is something to hit.
         if epoch == 1 {
-            idle = Some(Training::open(&engine, &opened, "idle", ("50%", policy), 1));
+            idle = Some(training(&engine, &opened, "idle", ("50%", policy), 1));
         }
         for batch in plan.chunks(BATCH).enumerate().map(|(number, batch)| (number * BATCH, batch)) {
             if timed {
@@ -183,8 +123,8 @@ fn a_probe_changes_no_count_of_the_plan_and_evicts_nothing() {
 fn hits_are_measured_with_what_is_in_memory_before() {
     let (opened, store) = dataset(&[1000; 4000]);
     let engine = limited(800_000);
-    let mut job = Training::open(&engine, &opened, "job", ("20%", "lru"), 8);
-    let _other = Training::open(&engine, &opened, "other", ("20%", "lru"), 1);
+    let mut job = training(&engine, &opened, "job", ("20%", "lru"), 8);
+    let _other = training(&engine, &opened, "other", ("20%", "lru"), 1);
     let plan = job.plan(0);
     let from = job.until(Phase::Hits, 0, &plan);
     // Storage delivers nothing from now on.
@@ -201,8 +141,8 @@ fn a_job_that_vanishes_in_a_probe_leaves_nothing_behind() {
     for phase in [Phase::Misses, Phase::Hits] {
         let (opened, _) = dataset(&[1000; 4000]);
         let engine = limited(3_000_000);
-        let mut job = Training::open(&engine, &opened, "job", ("50%", "minio"), 8);
-        let mut other = Training::open(&engine, &opened, "other", ("50%", "minio"), 1);
+        let mut job = training(&engine, &opened, "job", ("50%", "minio"), 8);
+        let mut other = training(&engine, &opened, "other", ("50%", "minio"), 1);
         // What it reads again in the probe is there.
         other.train(0);
         let plan = job.plan(0);
@@ -221,8 +161,8 @@ fn a_job_that_vanishes_in_a_probe_leaves_nothing_behind() {
 fn a_plan_that_is_left_in_a_probe_ends_it() {
     let (opened, _) = dataset(&[1000; 4000]);
     let engine = limited(3_000_000);
-    let mut job = Training::open(&engine, &opened, "job", ("50%", "minio"), 8);
-    let mut other = Training::open(&engine, &opened, "other", ("50%", "minio"), 1);
+    let mut job = training(&engine, &opened, "job", ("50%", "minio"), 8);
+    let mut other = training(&engine, &opened, "other", ("50%", "minio"), 1);
     other.train(0);
     let plan = job.plan(0);
     job.until(Phase::Misses, 0, &plan);
@@ -237,9 +177,9 @@ fn a_plan_that_is_left_in_a_probe_ends_it() {
 fn what_is_kept_is_served_if_storage_has_lost_it() {
     let (opened, store) = dataset(&[1000; 4000]);
     let engine = limited(3_999_000);
-    let mut job = Training::open(&engine, &opened, "job", ("100%", "minio"), 8);
+    let mut job = training(&engine, &opened, "job", ("100%", "minio"), 8);
     job.train(0);
-    let _other = Training::open(&engine, &opened, "other", ("100%", "minio"), 1);
+    let _other = training(&engine, &opened, "other", ("100%", "minio"), 1);
     let kept = engine.residents("job").unwrap();
     store.vanished.lock().unwrap().extend(kept.into_iter().map(u64::from));
     job.train(1);
@@ -252,8 +192,8 @@ fn what_is_kept_is_served_if_storage_has_lost_it() {
 fn memory_goes_to_the_dataset_whose_jobs_gain() {
     let (many, few) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
     let engine = limited(1_000_000);
-    let mut fast = Training::open(&engine, &many, "fast", ("20%", "lru"), 8);
-    let mut slow = Training::open(&engine, &few, "slow", ("800000", "lru"), 1);
+    let mut fast = training(&engine, &many, "fast", ("20%", "lru"), 8);
+    let mut slow = training(&engine, &few, "slow", ("800000", "lru"), 1);
     assert_eq!([fast.stats().capacity, slow.stats().capacity], [500_000; 2], "in proportion to the asks");
     slow.train(0);
     assert_eq!(slow.stats().capacity, 500_000, "none gains");
@@ -268,9 +208,17 @@ fn memory_goes_to_the_dataset_whose_jobs_gain() {
     slow.walk(1, &plan, BATCH..plan.len());
     fast.train(1);
     assert_eq!((slow.stats().epochs[1].1.plan.distinct, fast.stats().resident_samples), (3900, 800));
+    // One that joins the cache without memory may gain, so that cache has a part again, and it is told which.
+    let grant = {
+        let seed = JobRequest { job: "joins".into(), ..request(&few, "800000", "lru") };
+        engine.open_job(Reader::of_job(&engine, &few, "joins").session, seed, None).unwrap()
+    };
+    assert_eq!(grant.granted, slow.stats().capacity);
+    assert!(grant.granted > 0);
+    engine.end_job("joins");
     // One that comes later has its part, and gives it back.
     let more = dataset(&[1000; 1000]).0;
-    let third = Training::open(&engine, &more, "third", ("400000", "lru"), 1);
+    let third = training(&engine, &more, "third", ("400000", "lru"), 1);
     assert_eq!([fast.stats().capacity, slow.stats().capacity, third.stats().capacity], [800_000, 0, 200_000]);
     engine.end_job("fast");
     assert_eq!(
@@ -284,7 +232,7 @@ fn memory_goes_to_the_dataset_whose_jobs_gain() {
 fn jobs_that_walk_together_have_two_chunks_and_the_rest_goes_to_those_that_gain_most() {
     let (many, few) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
     let engine = limited(2_000_000);
-    let open = |opened: &Opened, job, gains| Training::open(&engine, opened, job, ("100%", "quiver"), gains);
+    let open = |opened: &Opened, job, gains| training(&engine, opened, job, ("100%", "quiver"), gains);
     let mut jobs = [open(&many, "a", 8), open(&many, "b", 8), open(&few, "c", 3), open(&few, "d", 3)];
     jobs.iter_mut().for_each(|job| job.train(0));
     assert_eq!(jobs.each_ref().map(|job| job.stats().benefit), [8.0, 8.0, 3.0, 3.0].map(Some));
@@ -301,8 +249,8 @@ fn jobs_that_walk_together_have_two_chunks_and_the_rest_goes_to_those_that_gain_
 fn a_job_on_more_gpus_saves_more() {
     let (one, two) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
     let engine = limited(1_000_000);
-    let mut first = Training::open(&engine, &one, "first", ("800000", "lru"), 4);
-    let mut second = Training::open(&engine, &two, "second", ("800000", "lru"), 4);
+    let mut first = training(&engine, &one, "first", ("800000", "lru"), 4);
+    let mut second = training(&engine, &two, "second", ("800000", "lru"), 4);
     first.train(0);
     second.train(0);
     settles("one has all, the other the rest", || {
@@ -320,12 +268,12 @@ fn a_job_on_more_gpus_saves_more() {
 fn a_job_that_has_what_it_asks_for_is_not_measured() {
     let (one, two) = (dataset(&[1000; 4000]).0, dataset(&[1000; 3900]).0);
     let engine = limited(1_600_000);
-    let mut first = Training::open(&engine, &one, "first", ("20%", "lru"), 4);
-    let _second = Training::open(&engine, &two, "second", ("20%", "lru"), 4);
+    let mut first = training(&engine, &one, "first", ("20%", "lru"), 4);
+    let _second = training(&engine, &two, "second", ("20%", "lru"), 4);
     first.train(0);
     assert_eq!((first.stats().benefit, first.stats().total.clock.probe_reads), (None, 0));
     // Another that shares its cache competes with it.
-    let _third = Training::open(&engine, &one, "third", ("20%", "lru"), 4);
+    let _third = training(&engine, &one, "third", ("20%", "lru"), 4);
     first.train(1);
     assert_eq!(first.stats().benefit, Some(4.0));
 }
@@ -334,8 +282,8 @@ fn a_job_that_has_what_it_asks_for_is_not_measured() {
 fn jobs_whose_cache_holds_everything_do_not_compete() {
     let (opened, _) = dataset(&[1000; 4000]);
     let engine = limited(4_000_000);
-    let mut slow = Training::open(&engine, &opened, "slow", ("50%", "minio"), 1);
-    let _fast = Training::open(&engine, &opened, "fast", ("50%", "minio"), 8);
+    let mut slow = training(&engine, &opened, "slow", ("50%", "minio"), 1);
+    let _fast = training(&engine, &opened, "fast", ("50%", "minio"), 8);
     slow.train(0);
     assert_eq!(
         (slow.stats().benefit, slow.stats().resident_samples),

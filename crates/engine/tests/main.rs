@@ -5,15 +5,18 @@
 
 mod benefit;
 mod beside;
+mod bounds;
 mod common;
 mod compaction;
 mod differential;
 mod interleavings;
 mod jobs;
+mod luck;
 mod model;
 mod packages;
 mod peers;
 mod playback;
+mod probes;
 mod regions;
 mod remarks;
 mod reports;

@@ -1,9 +1,9 @@
 //! When a job is measured, and what it is taken to gain.
 //!
-//! The first [probe](Probe) comes as soon as there is another job to compete with. It is repeated when the set of jobs has
-//! changed, while all probes together stay below 2 % of the batches that the run is to have; and otherwise when they are below
-//! 0.5 % of the batches that it has had: half of them are read again, by each of the jobs. A run too short for that is not
-//! measured.
+//! The first [probe](Probe) comes as soon as there is another job to compete with, and stays below 2 % of the batches that the run
+//! is to have; a run too short for that is not measured. It is repeated when the set of jobs has changed, while all probes
+//! together stay below 1 % of those batches; and otherwise when they are below 0.5 % of the batches that it has had: half
+//! of them are read again, by each of the jobs.
 //!
 //! What was measured is noisy. A benefit that is within a quarter of the one before changes nothing, so that neither
 //! eligibility nor memory goes to and fro.
@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use super::probe::{Length, Probe, Progress};
 
-/// The share of a run's batches that may be of probes.
+/// The share of a run's batches that may be of its first probe.
 const SHARE: f64 = 0.02;
+/// The same of all probes, where the set of jobs has changed.
+const CHANGED_SHARE: f64 = 0.01;
 /// The same of those that it has had, where the set of jobs is as it was.
 const UNCHANGED_SHARE: f64 = 0.005;
 /// How far a benefit must be from the one before to replace it.
@@ -93,7 +95,8 @@ impl Gauge {
             let rest = (ahead.slots.saturating_sub(ahead.slot) / batch) as u64;
             let epochs = ahead.epochs.unwrap_or(EPOCHS).saturating_sub(ahead.epoch).saturating_sub(1);
             let later = ((ahead.slots / batch) as u64).saturating_mul(epochs);
-            SHARE * later.saturating_add(rest + self.batches) as f64
+            let share = if self.probed == 0 { SHARE } else { CHANGED_SHARE };
+            share * later.saturating_add(rest + self.batches) as f64
         } else {
             UNCHANGED_SHARE * self.batches as f64
         };

@@ -288,6 +288,14 @@ impl JobRun {
         (left > 0).then(|| (left, schedule.id(slot)))
     }
 
+    /// The same of the sample that is decided next.
+    pub fn next_place(&self) -> Option<(usize, Id)> {
+        self.schedules.values().find_map(|schedule| {
+            let left = schedule.plan().len().checked_sub(schedule.frontier())?;
+            (left > 0).then(|| (left, schedule.id(schedule.frontier())))
+        })
+    }
+
     /// The packages that the plan of an epoch was made from.
     pub fn packages(&self, epoch: u64) -> Option<&Arc<Packages>> {
         self.schedules.get(&epoch)?.packages()

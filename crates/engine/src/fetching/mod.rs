@@ -226,6 +226,11 @@ impl Fetching {
         Ok(())
     }
 
+    /// The read of an object is another's to pay for.
+    pub(crate) fn charge_to(&mut self, object: u32, payer: Payer) {
+        self.pending.get_mut(&object).into_iter().for_each(|pending| pending.payer = payer);
+    }
+
     /// Queues what packing reads.
     pub(crate) fn enqueue_packing(&mut self, read: PackingRead) {
         self.packing.push_back(read);

@@ -78,6 +78,12 @@ impl Job {
         self.run.schedules().iter().any(|(&of, schedule)| schedule.waits_before(id, until(of)))
     }
 
+    /// The epoch of a decided slot of `id` that waits to be served.
+    pub(crate) fn awaits(&self, id: Id) -> Option<u64> {
+        let mut schedules = self.run.schedules().iter();
+        schedules.find(|(_, schedule)| schedule.waits_before(id, usize::MAX)).map(|(&epoch, _)| epoch)
+    }
+
     /// A decided slot of `id` whose read was not made, and its epoch.
     pub(crate) fn unread(&self, id: Id) -> Option<(u64, usize)> {
         self.run.schedules().iter().find_map(|(&epoch, schedule)| Some((epoch, schedule.unread(id)?)))

@@ -1,6 +1,7 @@
 //! A job's probe of what it gains from a cache, and what is read for it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use hotset_core::benefit::{Ahead, Gauge, Phase, Probe};
 
@@ -12,8 +13,8 @@ pub(crate) struct Probing {
     generation: u64,
     /// What was read of its first run though it is kept, by slot; `None` once that was asked for.
     copies: HashMap<usize, Option<u32>>,
-    /// Whether what its second run serves was in memory.
-    staged: bool,
+    /// The slot of its second run before which all that is served was in memory.
+    staged: usize,
     /// The most samples of a plan that were asked for at once.
     batch: usize,
 }
@@ -22,7 +23,7 @@ impl Probing {
     /// Begins a probe along the plan of a generation, if it is time for one.
     pub(crate) fn begin(&mut self, ahead: &Ahead, generation: u64) {
         if self.gauge.begin(ahead) {
-            (self.generation, self.staged) = (generation, false);
+            (self.generation, self.staged) = (generation, 0);
         }
     }
 
@@ -41,14 +42,21 @@ impl Probing {
         self.gauge.probe().map(|probe| (probe.epoch(), self.generation))
     }
 
-    /// The probe under way, if what its second run serves was not in memory yet.
+    /// The probe under way, if it is not known that all which its second run serves is in memory.
     pub(crate) fn unstaged(&self) -> Option<&Probe> {
-        self.gauge.probe().filter(|_| !self.staged)
+        self.gauge.probe().filter(|probe| self.staged < probe.hits().end)
     }
 
-    /// All that the second run serves is in memory.
-    pub(crate) fn set_staged(&mut self) {
-        self.staged = true;
+    /// At most so many slots of the second run that are to be looked at next.
+    pub(crate) fn unstaged_slots(&self, most: usize) -> Range<usize> {
+        let hits = self.unstaged().map_or(0..0, Probe::hits);
+        let from = self.staged.max(hits.start);
+        from..hits.end.min(from + most)
+    }
+
+    /// All that the second run serves before that slot is in memory.
+    pub(crate) fn set_staged(&mut self, until: usize) {
+        self.staged = until;
     }
 
     /// Whether what a slot serves is to be read though it is kept, and was not.

@@ -107,7 +107,7 @@ impl Job {
     }
 
     /// Whose counters a read of an epoch is charged to.
-    pub(super) fn payer(&self, epoch: u64, cause: Cause) -> Payer {
+    pub(crate) fn payer(&self, epoch: u64, cause: Cause) -> Payer {
         Payer { job: self.serial, epoch: Some(epoch), cause }
     }
 

@@ -19,7 +19,7 @@ use crate::rooms::Rooms;
 pub(crate) enum Staging {
     /// Nothing.
     Done,
-    /// Slots are to be decided, in another hold of the lock.
+    /// Slots are to be decided or looked at, in another hold of the lock.
     More,
     /// These objects are to be waited for.
     Awaits(Vec<u32>),
@@ -127,20 +127,19 @@ impl Job {
                 break;
             }
         }
-        let hits = self.probing.unstaged().map_or(0..0, |probe| probe.hits());
+        let (slots, key) = (self.probing.unstaged_slots(DECISIONS), self.dataset.key);
         let Some(schedule) = self.run.schedule(epoch) else { return Ok(Staging::Done) };
-        let waiting = hits.filter(|&slot| schedule.stage(slot) == Stage::Waiting);
-        let objects =
-            waiting.filter_map(|slot| rooms.residency().object(self.dataset.key, schedule.id(slot)));
+        let waiting = slots.clone().filter(|&slot| schedule.stage(slot) == Stage::Waiting);
+        let objects = waiting.filter_map(|slot| rooms.residency().object(key, schedule.id(slot)));
         let mut objects: Vec<u32> = objects.collect();
         objects.retain(|&object| !rooms.residency().get(object).is_ready());
         objects.sort_unstable();
         objects.dedup();
         objects.iter().for_each(|&object| rooms.fetching_mut().hurry(object));
-        if objects.is_empty() {
-            self.probing.set_staged();
-            return Ok(Staging::Done);
+        if !objects.is_empty() {
+            return Ok(Staging::Awaits(objects));
         }
-        Ok(Staging::Awaits(objects))
+        self.probing.set_staged(slots.end);
+        Ok(if self.probing.unstaged().is_some() { Staging::More } else { Staging::Done })
     }
 }

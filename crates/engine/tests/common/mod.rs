@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part")]
 
+mod training;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,6 +16,7 @@ use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
+pub use training::{Training, settles};
 
 /// The bytes of sample `id`.
 pub fn content(id: u64, size: usize) -> Vec<u8> {
