@@ -126,7 +126,7 @@ def baseline(groups: list[Group], run: Run) -> Group | None:
 
     Its policy changes reads, not accuracy: `minio`, which Hotset keeps by default, is taken before `lru`.
     """
-    alike = ("dataset", "model", "batch", "images", "held_out", "augment")
+    alike = ("dataset", "model", "batch", "images", "held_out", "augment", "transform", "floor")
     found = [
         group
         for group in groups

@@ -45,6 +45,14 @@ class Run:
     """A control: the share of the images that is gathered and trained `echo` times before the next."""
     augment: bool = True
     """Whether images are cropped and mirrored at random."""
+    transform: str = ""
+    """A further transform of training images: `erase` or `warp`; none without it."""
+    repeats: bool = False
+    """Whether `transform` is for images that come again within the window alone."""
+    floor: float = 0.0
+    """The share of `rate` that the learning rate does not fall below."""
+    average: float = 0.0
+    """Epochs, the last ones, over which weights are averaged, to be tested beside the last weights."""
     identify: bool = False
     """Whether to look, before each epoch, which of the hardest 1 % the scores know."""
 
@@ -67,6 +75,8 @@ class Run:
         said += [f"blocks of {self.block:.0%}"] if self.block else []
         said += [f"each {self.echo:g} times"] if self.echo != 1.0 else []
         said += ["not augmented"] if not self.augment else []
+        said += [f"{self.transform}{' on repeats' if self.repeats else ''}"] if self.transform else []
+        said += [f"rate at least {self.floor:.0%}"] if self.floor else []
         return ", ".join(said)
 
     @property
@@ -99,7 +109,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Lets `parser` take all that a run is made of."""
     for each in fields(Run):
         option, default = "--" + each.name.replace("_", "-"), getattr(Run(), each.name)
-        if each.name in ("packages", "identify", "augment"):
+        if each.name in ("packages", "identify", "augment", "repeats"):
             parser.add_argument(option, action=argparse.BooleanOptionalAction, default=default)
         elif isinstance(default, dict):
             parser.add_argument(option, action="append", default=[], metavar="NAME=VALUE")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .pixels import Pixels, Scale, cropped
+from .transforms import TRANSFORMS
 
 
 class Momentum:
@@ -40,25 +41,41 @@ class Step:
     """Trains `model` on batches of one size, given by ids and weights."""
 
     def __init__(
-        self, model: nn.Module, pixels: Pixels, batch: int, graph: bool, half: bool, augment: bool = True
+        self,
+        model: nn.Module,
+        pixels: Pixels,
+        batch: int,
+        graph: bool,
+        half: bool,
+        augment: bool = True,
+        transform: str = "",
     ) -> None:
         self.model, self.pixels, self.scale = model, pixels, pixels.scale()
         self._padded = pixels.padded() if augment else None
         self._device = pixels.labels.device
         self._half = half
+        self._transform = TRANSFORMS[transform] if transform else None
         self.optimizer = Momentum([*model.parameters()], momentum=0.9, decay=5e-4)
         self._ids = torch.zeros(batch, dtype=torch.int64, device=self._device)
         self._weights = torch.ones(batch, device=self._device)
+        self._chosen = torch.ones(batch, dtype=torch.bool, device=self._device)
         self._losses = self._weights
         self._graph = self._recorded() if graph else None
 
-    def __call__(self, ids: Tensor, weights: Tensor | None, rate: float) -> Tensor:
-        """One step; the losses of the batch before weights, in memory of their own."""
+    def __call__(
+        self, ids: Tensor, weights: Tensor | None, rate: float, chosen: Tensor | None = None
+    ) -> Tensor:
+        """One step; the losses of the batch before weights, in memory of their own.
+
+        `chosen` says which images are transformed; all without it, if there is a transform.
+        """
         self._ids.copy_(ids, non_blocking=True)
         if weights is None:
             self._weights.fill_(1.0)
         else:
             self._weights.copy_(weights, non_blocking=True)
+        if chosen is not None:
+            self._chosen.copy_(chosen, non_blocking=True)
         self.optimizer.rate.fill_(rate)
         if self._graph is None:
             self._train()
@@ -67,15 +84,24 @@ class Step:
         # The next replay writes to the same place.
         return self._losses.clone()
 
-    def _train(self) -> None:
-        pixels, ids = self.pixels, self._ids
-        labels = pixels.labels[ids]
+    def images(self, ids: Tensor) -> Tensor:
+        """Training images, cropped and mirrored at random, as the model takes them."""
+        pixels = self.pixels
         raw = pixels.images[ids] if self._padded is None else cropped(self._padded, pixels.side, ids)
-        images = self.scale(raw)
-        self._forget_gradients()
+        return self.scale(raw)
+
+    def output(self, images: Tensor) -> Tensor:
+        """What the model makes of them."""
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
-            output = self.model(images)
-        losses = functional.cross_entropy(output.float(), labels, reduction="none")
+            made: Tensor = self.model(images)
+        return made.float()
+
+    def _train(self) -> None:
+        labels, images = self.pixels.labels[self._ids], self.images(self._ids)
+        if self._transform is not None:
+            images = self._transform(images, self._chosen)
+        self._forget_gradients()
+        losses = functional.cross_entropy(self.output(images), labels, reduction="none")
         (losses * self._weights).mean().backward()
         self.optimizer.step()
         self._losses = losses.detach()

@@ -41,6 +41,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     parts = [
         accuracy(groups),
+        screening(groups),
         icache_table_1(groups),
         icache_table_3(groups),
         impact_table_1(groups),
@@ -97,6 +98,50 @@ def _accuracy(groups: list[Group], dataset: str, model: str) -> str:
         "second half of the epochs."
     )
     return f"## {dataset}, {model}: accuracy against storage\n\n{said}\n\n{_table(titles, rows)}"
+
+
+def screening(groups: list[Group]) -> str:
+    """Runs that were tested in several ways at their end, beside `uniform` treated alike."""
+    tested = [group for group in groups if all("tested" in line for line in group.lines)]
+    kinds = dict.fromkeys((group.run.dataset, group.run.model, group.run.held_out) for group in tested)
+    return "\n".join(
+        _screening(
+            [
+                group
+                for group in tested
+                if (group.run.dataset, group.run.model, group.run.held_out) == (dataset, model, held_out)
+            ],
+            f"{dataset}, {model}, {f'{held_out:,} held-out images' if held_out else 'test images'}",
+        )
+        for dataset, model, held_out in kinds
+    )
+
+
+def _screening(groups: list[Group], title: str) -> str:
+    ways = list(dict.fromkeys(way for group in groups for way in group.lines[0]["tested"]))
+    rows = []
+    for group in groups:
+        base = baseline(groups, group.run)
+        row = [f"`{titled(group.run)}`", str(len(group.lines))]
+        for way in ways:
+            row.append("")
+            if all(way in line["tested"] for line in group.lines):
+                top1 = _tested(group, way)
+                row[-1] = f"{top1:.2f}"
+                if base is not None and base is not group:
+                    row[-1] += f" ({top1 - _tested(base, way):+.2f})"
+        rows.append([*row, f"{group.total('storage_reads').value / 1e3:,.0f}"])
+    said = (
+        "Top-1 in percent, means over seeds. All columns of a row are of the same trainings. In parentheses: "
+        "points above `uniform` with the same transform and learning rate, tested in the same way. `window` "
+        "and `all`: the images with which batch normalisation was estimated anew."
+    )
+    titles = ["run", "seeds", *ways, "reads, k"]
+    return f"## Screening: {title}\n\n{said}\n\n{_table(titles, rows)}"
+
+
+def _tested(group: Group, way: str) -> float:
+    return group.mean(lambda line: float(line["tested"][way]["top1"])).value
 
 
 def icache_table_1(groups: list[Group]) -> str:

@@ -28,11 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from . import controls, feed
+from .averages import Averages, accuracy
 from .models import MODELS
 from .pixels import Pixels, decoded, unpacked
 from .run import Run, add_options, from_options
 from .step import Step, losses_of
 from .trace import Trace
+from .transforms import Visits
 
 _COUNTS = (
     "planned",
@@ -119,10 +121,13 @@ def train(
         sampler = _sampler(dataset, run, packages)
         model = MODELS[run.model](classes, pixels.side).to(device)
         model = model.to(memory_format=torch.channels_last)
-        step = Step(model, pixels, run.batch, cuda if graph is None else graph, cuda, run.augment)
+        step = Step(
+            model, pixels, run.batch, cuda if graph is None else graph, cuda, run.augment, run.transform
+        )
         traced = None if trace is None else Trace(trace, len(whole), device)
         progress = _Progress(run, dataset, sampler, step, pixels, test, traced)
         epochs = [progress.epoch(number) for number in range(run.epochs)]
+        tested = progress.tested()
         if traced is not None:
             traced.write()
         sampler.flush()
@@ -139,6 +144,7 @@ def train(
         "top1": epochs[-1]["top1"],
         "top5": epochs[-1]["top5"],
         "best": max(epoch["top1"] for epoch in epochs),
+        **tested,
         "epochs": epochs,
         "samples": len(whole),
         "seconds": round(time.monotonic() - began, 2),
@@ -168,6 +174,8 @@ class _Progress:
         self._run, self._dataset, self._sampler, self._step = run, dataset, sampler, step
         self._pixels, self._test, self._trace = pixels, test, trace
         self._half = pixels.labels.device.type == "cuda"
+        self._visits = Visits(run, len(pixels)) if run.transform else None
+        self._averages = Averages(step, run.epochs, run.average, len(pixels)) if run.average else None
         self._known: tuple[Tensor, Tensor] | None = None
         """What was re-evaluated before this epoch, and its losses."""
 
@@ -193,14 +201,16 @@ class _Progress:
         if self._trace is not None:
             every = torch.arange(len(self._pixels), device=self._pixels.labels.device)
             self._trace.end_epoch(self._losses(every)[0])
-        every = torch.arange(len(self._test), device=self._test.labels.device)
-        _, ranks = losses_of(self._model, self._test, self._step.scale, every, self._half)
-        found["top1"], found["top5"] = (round(100.0 * float((ranks < k).float().mean()), 3) for k in (1, 5))
+        found |= accuracy(self._model, self._test, self._step, self._half)
         if self._run.strategy in _ACCURACY:
             self._sampler.end_epoch(accuracy=found["top1"] / 100.0)
         shown = {name: value for name, value in found.items() if not isinstance(value, dict)}
         sys.stderr.write(f"{self._run.name} seed {self._run.seed} epoch {number}: {shown}\n")
         return found
+
+    def tested(self) -> dict[str, Any]:
+        """The model at the end, tested with averaged weights too; nothing without `average`."""
+        return {} if self._averages is None else {"tested": self._averages.tested(self._test, self._half)}
 
     def _trained(self, number: int) -> tuple[int, float]:
         """Trains all whole batches; how many, and their mean loss."""
@@ -210,9 +220,12 @@ class _Progress:
         an_epoch = len(self._sampler) * run.echo
         for ids in controls.repeated(run, number, served, len(self._pixels)):
             numbers = torch.tensor(ids)
-            rate = _rate(run, number + steps * run.batch / an_epoch)
+            done = number + steps * run.batch / an_epoch
             pinned = _pinned(numbers, device)
-            loss = self._step(pinned, self._sampler.weights(numbers), rate)
+            chosen = None if self._visits is None else _pinned(self._visits(numbers), device)
+            loss = self._step(pinned, self._sampler.weights(numbers), _rate(run, done), chosen)
+            if self._averages is not None:
+                self._averages.add(done, numbers)
             if self._trace is not None:
                 self._trace.trained(pinned, loss)
             if run.echo == 1.0:
@@ -275,7 +288,7 @@ def _rate(run: Run, done: float) -> float:
     if done < run.warm:
         return run.rate * (done + 0.01) / (run.warm + 0.01)
     left = (done - run.warm) / max(run.epochs - run.warm, 1e-9)
-    return run.rate * 0.5 * (1.0 + math.cos(math.pi * min(left, 1.0)))
+    return run.rate * max(0.5 * (1.0 + math.cos(math.pi * min(left, 1.0))), run.floor)
 
 
 def _pinned(ids: Tensor, device: torch.device) -> Tensor:

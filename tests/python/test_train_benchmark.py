@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,93 @@ def test_controls_train_as_often_as_they_say(train_module: Callable[[str], Any])
     first, second = ([number for batch in some for number in batch] for some in (blocks[:6], blocks[6:12]))
     assert sorted(first) == sorted(3 * [0, 1, 2, 3]) and sorted(second) == sorted(3 * [4, 5, 6, 7])
     assert first[:4] != first[4:8] or first[4:8] != first[8:], "each pass has an order of its own"
+
+
+def test_a_screening_tests_one_training_in_several_ways_and_becomes_a_table(
+    images: Path, tmp_path: Path, train_module: Callable[[str], Any]
+) -> None:
+    Run, results, tables = (train_module(name) for name in ("run", "results", "tables"))
+    out, size = tmp_path / "screen.jsonl", ("--model", "shufflenet", "--batch", "8", "--epochs", "2")
+    treated = ("--transform", "erase", "--repeats", "--floor", "0.1", "--average", "1", "--held-out", "8")
+    carousel = ("--strategy", "carousel", "--policy", "carousel", "--settings", "fresh=0.25")
+    benchmark("train", "--data", images, "--out", out, *carousel, *treated, *size)
+    line = json.loads(out.read_text())
+    spans = [f"averaged {span} {few}" for span in ("1", "0.5", "0.25") for few in ("window", "all")]
+    assert list(line["tested"]) == ["plain", "window", "all", *spans]
+    assert line["tested"]["plain"] == {"top1": line["top1"], "top5": line["top5"]}
+
+    same = replace(Run.Run.of(line), strategy="uniform", policy="minio", settings={}, repeats=False)
+    better = {way: {"top1": top["top1"] + 0.5} for way, top in line["tested"].items()}
+    out.write_text(json.dumps(line) + "\n" + json.dumps({**line, "run": asdict(same), "tested": better}))
+    shown = tables.screening(results.read([out]))
+    assert shown.startswith("## Screening: cifar10, shufflenet, 8 held-out images\n")
+    (row,) = [row for row in shown.splitlines() if row.startswith("| `carousel")]
+    assert row.split(" | ")[0] == (
+        "| `carousel[fresh=0.25]+carousel, erase on repeats, rate at least 10%, 2 epochs`"
+    )
+    assert row.count("(-0.50)") == 9
+
+
+def test_averages_are_means_of_weights_and_leave_the_model_as_it_was(
+    train_module: Callable[[str], Any],
+) -> None:
+    Pixels, Step = train_module("pixels").Pixels, train_module("step").Step
+    torch.manual_seed(0)
+    pixels = Pixels(torch.randint(0, 256, (40, 8, 8, 3), dtype=torch.uint8), torch.arange(40) % 5, "none")
+    layers = torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.Flatten()
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(144, 5))
+    step = Step(model, pixels, 8, graph=False, half=False)
+    averages = train_module("averages").Averages(step, 2, 1.0, len(pixels))
+    seen = []
+    for number in range(10):
+        step(torch.arange(8) + 8 * (number % 5), None, 0.1)
+        averages.add(number / 5, torch.arange(8))
+        seen.append(model[0].weight.detach().clone())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    # Five steps of the last epoch, and two that began in its second half.
+    for span, steps in ((1.0, seen[5:]), (0.5, seen[8:])):
+        assert torch.allclose(averages.averaged(span)[0], torch.stack(steps).mean(0), atol=1e-6)
+    assert len(averages.tested(pixels, half=False)) == 9
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model[1].momentum == 0.1
+
+
+def test_batch_normalisation_is_estimated_anew_over_the_images_given(
+    train_module: Callable[[str], Any],
+) -> None:
+    Pixels, Step = train_module("pixels").Pixels, train_module("step").Step
+    pixels = Pixels(torch.randint(0, 256, (16, 8, 8, 3), dtype=torch.uint8), torch.arange(16) % 2, "none")
+    model = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten(), torch.nn.Linear(192, 2))
+    step = Step(model, pixels, 4, graph=False, half=False, augment=False)
+    train_module("averages").estimate(step, [torch.arange(4), torch.arange(4, 8)])
+    mean = step.images(torch.arange(8)).mean((0, 2, 3))
+    assert torch.allclose(model[0].running_mean, mean, atol=1e-5)
+    assert model[0].momentum == 0.1
+
+
+def test_transforms_change_the_chosen_images_alone(train_module: Callable[[str], Any]) -> None:
+    Run, transforms = train_module("run").Run, train_module("transforms")
+    images, chosen = torch.randn(64, 3, 32, 32), torch.arange(64) % 2 == 0
+    for change in transforms.TRANSFORMS.values():
+        changed = (change(images, chosen) != images).flatten(1).any(1)
+        assert torch.equal(changed, chosen)
+    gone = (transforms.erased(images, chosen) == 0.0).sum((1, 2, 3))
+    assert gone.max() <= 3 * 16 * 16 and (gone[chosen] >= 3 * 4 * 4).all()
+
+    visits = transforms.Visits(Run(transform="erase", repeats=True, cache="20%"), 10)
+    orders = [[0, 1], [2, 3], [0, 4], [1, 5], [2, 0]]
+    # A window of two: what came at most four places before is there.
+    expected = [[False, False], [False, False], [True, False], [False, False], [False, True]]
+    assert [visits(torch.tensor(order)).tolist() for order in orders] == expected
+    every = transforms.Visits(Run(transform="erase"), 10)
+    assert every(torch.tensor([3, 4])).all()
+
+
+def test_lines_written_before_a_setting_was_there_are_known_again(train_module: Callable[[str], Any]) -> None:
+    sweep = train_module("sweep")
+    there = sweep.done(ROOT / "benchmarks" / "train" / "results" / "h200-cifar100.jsonl")
+    runs = [*sweep.accuracy(), *sweep.controls(), *sweep.windows()]
+    assert [run.name for run in runs if replace(run, dataset="cifar100").key not in there] == []
 
 
 def test_parts_of_the_images_are_drawn_once(train_module: Callable[[str], Any]) -> None:
