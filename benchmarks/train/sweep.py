@@ -101,6 +101,13 @@ def screen() -> Iterator[Run]:
         yield from (replace(run, seed=seed, held_out=5000, average=4.0) for seed in range(2))
 
 
+def confirm() -> Iterator[Run]:
+    """What screening chose, beside plain `carousel`: ten seeds that it did not see, on the test images."""
+    for seed in range(10, 20):
+        for run in (FIVE_SEEDS[5], replace(FIVE_SEEDS[5], transform="warp", repeats=True)):
+            yield replace(run, seed=seed, average=4.0)
+
+
 def models() -> Iterator[Run]:
     """The other models, one seed of each: iCache's table I and ImPACT's table I."""
     for model in MODELS:
@@ -133,7 +140,7 @@ def shade() -> Iterator[Run]:
     yield from SHADE
 
 
-_SETS = (accuracy, controls, windows, screen, models, shufflenet, substitution, evaluation, shade)
+_SETS = (accuracy, controls, windows, screen, confirm, models, shufflenet, substitution, evaluation, shade)
 SETS = {each.__name__: each for each in _SETS}
 
 
