@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ SAMPLES, BATCH = 120, 10
 def says(log: Path) -> subprocess.CompletedProcess[str]:
     """What playing a log back says."""
     command = [sys.executable, "-m", "hotset", "simulate", "--log", str(log)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
 
 
 def test_a_recorded_run_of_two_jobs_plays_back_to_its_counts(

@@ -352,6 +352,11 @@ impl Schedule {
         self.chain(id).take_while(|&at| at < slot).any(waits)
     }
 
+    /// Whether a decided slot of `id` whose bytes are on their way has not been served yet.
+    pub fn awaits(&self, id: Id) -> bool {
+        self.chain(id).any(|at| matches!(self.stages[at], Stage::Waiting | Stage::Taken))
+    }
+
     /// A decided slot of `id` whose read was not made.
     pub fn unread(&self, id: Id) -> Option<usize> {
         self.chain(id).find(|&slot| self.stages[slot] == Stage::Unread)

@@ -99,7 +99,7 @@ fn parts(budget: u64, claims: &[Claim]) -> Vec<u64> {
 type Resized = (Arc<Dataset>, Vec<(Id, bool)>);
 
 /// A cache whose last job has left: what it keeps is let go of.
-struct Gone {
+pub(crate) struct Gone {
     dataset: Arc<Dataset>,
     cache: Cache,
     /// The first sample that was not looked at yet.
@@ -130,6 +130,8 @@ impl Gone {
 pub(crate) struct Caches {
     open: BTreeMap<u64, Entry>,
     gone: Vec<Gone>,
+    /// Those of them that have let go of everything. To free them takes as long as their datasets are large.
+    empty: Vec<Gone>,
     /// The cache of each job.
     jobs: BTreeMap<u64, u64>,
 }
@@ -217,6 +219,11 @@ impl Caches {
         self.capacity() + self.gone.iter().map(|gone| gone.cache.policy().used()).sum::<u64>()
     }
 
+    /// Caches that are gone and keep nothing, to be freed without the lock.
+    pub(crate) fn take_empty(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.empty)
+    }
+
     /// How many caches of a dataset are gone and have not let go of all that they kept.
     pub(crate) fn leaving(&self, dataset: u32) -> usize {
         self.gone.iter().filter(|gone| gone.dataset.key == dataset).count()
@@ -264,7 +271,7 @@ impl Caches {
         if let Some(gone) = self.gone.last_mut() {
             changes.push((Arc::clone(&gone.dataset), gone.leave(LEAVING)));
             if gone.is_empty() {
-                self.gone.pop();
+                self.empty.extend(self.gone.pop());
             }
             more = !self.gone.is_empty();
         }

@@ -131,13 +131,18 @@ impl Engine {
 /// Fits caches and memory to the jobs that there are now, a slice a hold of the lock.
 pub(crate) fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State>) {
     while state.fit_memory() {
+        let empty = state.rooms.caches_mut().take_empty();
         drop(state);
+        drop(empty);
         thread::yield_now();
         state = shared.lock();
     }
     state.forget_datasets();
+    let empty = state.rooms.caches_mut().take_empty();
     // What others have let go of, readers may wait for.
     shared.room.notify_all();
+    drop(state);
+    drop(empty);
 }
 
 /// The memory that jobs can have: what is free, and what the arena has already.
@@ -182,7 +187,8 @@ impl State {
             let all = (budget, caches.asked().saturating_add(wanted));
             less_memory(granted, wanted, all, self.config.memory.is_some())
         });
-        Ok(Terms { dataset, asked, wanted, granted, less, key, cache, budget })
+        let logged = self.config.logs.is_some() && key.planned;
+        Ok(Terms { dataset, asked, wanted, granted, less, key, cache, budget, logged })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
@@ -232,7 +238,7 @@ impl State {
     /// Takes a cache in; its serial.
     fn open_cache(&mut self, terms: &Terms, mut cache: Cache, request: &JobRequest) -> u64 {
         // What no plan serves is not decided in an order that could be played back.
-        let logs = self.config.logs.as_ref().filter(|_| terms.key.planned);
+        let logs = self.config.logs.as_ref().filter(|_| terms.logged);
         if let Some(recorder) = logs.and_then(|logs| logs.open(&request.job, terms.key.policy)) {
             recorder.note(Event::Opened(Arc::new(Opening {
                 dataset: terms.dataset.name.clone(),

@@ -119,6 +119,8 @@ pub(crate) struct Terms {
     pub(crate) cache: Option<u64>,
     /// The bytes that all caches may keep together.
     pub(crate) budget: u64,
+    /// Whether its cache keeps a log.
+    pub(crate) logged: bool,
 }
 
 impl Terms {
@@ -221,7 +223,7 @@ impl Ready {
             found.iter().for_each(|(number, ids)| planner.found(*number, ids));
             planner.number_from(packaging.next);
         }
-        let setup = strategy.map(|strategy| Setup {
+        let setup = strategy.filter(|_| terms.logged).map(|strategy| Setup {
             job: request.job.clone(),
             strategy: strategy.name.to_owned(),
             settings: request.strategy_settings.clone(),
@@ -247,7 +249,8 @@ impl Ready {
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
         let mut state = None;
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
-            state = Some(Arc::new(snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?));
+            let put = snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?;
+            state = terms.logged.then(|| Arc::new(put));
         }
         planner.iter_mut().for_each(|planner| planner.set_log(job.run.log()));
         let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());

@@ -56,7 +56,7 @@ fn verdict(playback: &Playback, path: &Path) -> Result<()> {
         )));
     }
     if playback.ended().is_some() || all().count() == 0 {
-        let why = playback.ended().unwrap_or("the live run had begun no epoch");
+        let why = playback.ended().unwrap_or("the log has no counts of the live run");
         return Err(Error::invalid(format!("`{}` cannot be compared: {why}", path.display())));
     }
     Ok(())
@@ -73,14 +73,25 @@ fn text(playback: &Playback, notes: &[String]) -> String {
 fn of_job(playback: &Playback, job: &JobPlayback, width: usize) -> String {
     let setup = job.setup();
     let policy = playback.opening().map_or("", |opening| opening.policy.as_str());
-    let same = job.epochs().values().all(|compared| compared.same);
-    let says = if same { "the same counts as in the live run" } else { "other counts than in the live run" };
+    let says = match job.epochs().values().all(|compared| compared.same) {
+        true if job.epochs().is_empty() => "nothing to compare with the live run",
+        true => "the same counts as in the live run",
+        false => "other counts than in the live run",
+    };
     let head = format!("job {}, {}+{policy}, seed {}: {says}", setup.job, setup.strategy, setup.seed);
+    let counted = job.counters();
     let mut rows: Vec<(String, &PlanCounters, &str)> = Vec::new();
-    for (epoch, compared) in job.epochs() {
-        let verdict = if compared.same { "the same" } else { "differs" };
-        rows.push((epoch.to_string(), &compared.played, verdict));
-        if !compared.same {
+    for (epoch, played) in &counted {
+        let compared = job.epochs().get(epoch);
+        let verdict = match compared {
+            Some(compared) if !compared.same => "differs",
+            Some(compared) if compared.played == *played => "the same",
+            // The live run notes what it has counted when an epoch begins and when it ends.
+            Some(_) => "the same so far as it was noted",
+            None => "not noted",
+        };
+        rows.push((epoch.to_string(), played, verdict));
+        if let Some(compared) = compared.filter(|compared| !compared.same) {
             rows.push(("live".to_owned(), &compared.live, ""));
         }
     }

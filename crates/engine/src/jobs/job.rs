@@ -81,7 +81,7 @@ impl Job {
     /// The epoch of a decided slot of `id` that waits to be served.
     pub(crate) fn awaits(&self, id: Id) -> Option<u64> {
         let mut schedules = self.run.schedules().iter();
-        schedules.find(|(_, schedule)| schedule.waits_before(id, usize::MAX)).map(|(&epoch, _)| epoch)
+        schedules.find(|(_, schedule)| schedule.awaits(id)).map(|(&epoch, _)| epoch)
     }
 
     /// A decided slot of `id` whose read was not made, and its epoch.

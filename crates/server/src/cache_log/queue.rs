@@ -84,7 +84,8 @@ impl Queue {
         let before = waiting.bytes;
         waiting.bytes += event.memory();
         waiting.events.push(event);
-        if waiting.bytes > self.most {
+        // One event alone is written, however large it is.
+        if before > 0 && waiting.bytes > self.most {
             waiting.stopped = true;
             waiting.signal();
             drop(waiting);
@@ -105,7 +106,9 @@ impl Queue {
         }
         let events = std::mem::take(&mut waiting.events);
         waiting.bytes = 0;
-        (!waiting.stopped).then_some((events, waiting.closed))
+        let (stopped, closed) = (waiting.stopped, waiting.closed);
+        drop(waiting);
+        (!stopped).then_some((events, closed))
     }
 
     /// Says once that there is no more of the log.
@@ -122,8 +125,9 @@ impl Queue {
         if let Err(error) = self.write_all(create) {
             let mut waiting = self.waiting.lock();
             let first = !std::mem::replace(&mut waiting.stopped, true);
-            waiting.events = Vec::new();
+            let events = std::mem::take(&mut waiting.events);
             drop(waiting);
+            drop(events);
             if first {
                 self.give_up(&error.to_string());
             }

@@ -153,11 +153,17 @@ impl Members {
         if self.holders.get(&rank).is_some_and(|holder| holder.process != peer.process) {
             return Err(taken(job));
         }
-        if *self.trained.entry(rank).or_insert(peer.process) != peer.process {
+        let is_new = || self.trained.values().all(|process| *process != peer.process);
+        if self.trained.contains_key(&rank) && is_new() {
             return Err(trained(job));
         }
         self.holders.insert(rank, peer);
         Ok(())
+    }
+
+    /// A process has begun an epoch as `rank`.
+    pub(super) fn begun(&mut self, peer: Peer, rank: u32) {
+        self.trained.insert(rank, peer.process);
     }
 
     /// A connection has ended, or has left the job.

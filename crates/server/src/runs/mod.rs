@@ -84,6 +84,13 @@ impl Runs {
         own.jobs.get_mut(job).map_or(Ok(()), |members| members.begin(base_name(job), peer, rank))
     }
 
+    /// A training process has begun an epoch as `rank`.
+    pub(crate) fn begun(&self, peer: Peer, job: &str, rank: u32) {
+        let mut names = self.0.lock();
+        let members = names.get_mut(base_name(job)).and_then(|own| own.jobs.get_mut(job));
+        members.into_iter().for_each(|members| members.begun(peer, rank));
+    }
+
     /// The jobs that a session trains, with their journals.
     pub(crate) fn trained_by(&self, session: SessionId) -> Vec<(String, Arc<Journal>)> {
         let names = self.0.lock();

@@ -91,6 +91,9 @@ impl Service {
             self.runs.begin(peer, job, asked.rank)?;
         }
         let plan = self.engine.begin_epoch(job, epoch, (asked.rank, asked.world), asked.start, asked.join)?;
+        if !asked.join {
+            self.runs.begun(peer, job, asked.rank);
+        }
         if let Some(run) = self.runs.get(job)
             && let Some(journal) = run.journal
         {
