@@ -37,7 +37,7 @@ macro_rules! block {
                 }
             }
 
-            fn add(&mut self, other: &Self) {
+            pub(crate) fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
         }

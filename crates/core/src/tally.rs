@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Id;
 use crate::bits::Bits;
-use crate::counters::Counters;
+use crate::counters::{Counters, PlanCounters};
 use crate::packages::{Packages, length};
 use crate::policy::Sizes;
 use crate::run::{Outcome, Packing};
@@ -197,21 +197,23 @@ impl Tally {
 
     // What is served.
 
-    /// A slot of `epoch` was served, or a sample that no plan serves.
-    pub fn served(&mut self, epoch: Option<u64>, serving: Serving) {
-        let size = self.sizes.size(serving.id);
-        self.distinct += u64::from(self.seen.insert(serving.id));
-        let plan = &mut self.of(epoch).plan;
-        match serving.outcome {
-            Outcome::Hit => plan.hit += 1,
-            Outcome::Packed => {
-                plan.packed += 1;
-                plan.package_bytes_served += size;
+    /// Slots of `epoch` were served, or samples that no plan serves.
+    pub fn served(&mut self, epoch: Option<u64>, servings: impl IntoIterator<Item = Serving>) {
+        let mut plan = PlanCounters::default();
+        for serving in servings {
+            self.distinct += u64::from(self.seen.insert(serving.id));
+            match serving.outcome {
+                Outcome::Hit => plan.hit += 1,
+                Outcome::Packed => {
+                    plan.packed += 1;
+                    plan.package_bytes_served += self.sizes.size(serving.id);
+                }
+                Outcome::Single => plan.single += 1,
             }
-            Outcome::Single => plan.single += 1,
+            plan.distinct += u64::from(serving.first);
+            plan.substituted += u64::from(serving.substituted);
         }
-        plan.distinct += u64::from(serving.first);
-        plan.substituted += u64::from(serving.substituted);
+        self.of(epoch).plan.add(&plan);
     }
 
     /// A slot that was served will be served once more: its rank begins the epoch over.

@@ -183,6 +183,12 @@ impl Rooms {
         self.residency.lend(object)
     }
 
+    /// Packing has looked at the bytes of an object.
+    pub(crate) fn end_lending(&mut self, object: u32) {
+        self.residency.end_lending(object);
+        self.sweep();
+    }
+
     /// Leases on objects have ended.
     pub(crate) fn end_leases(&mut self, objects: Vec<u32>) {
         objects.into_iter().for_each(|object| self.residency.end_lease(object));
@@ -230,9 +236,9 @@ impl Rooms {
 #[cfg(feature = "shuttle")]
 impl Rooms {
     /// Checks that the rooms agree with each other.
-    pub(crate) fn check(&self, packs: bool) {
+    pub(crate) fn check(&self) {
         self.residency.check();
         self.fetching.check(&self.residency);
-        self.sessions.check(&self.residency, &self.fetching, packs);
+        self.sessions.check(&self.residency, &self.fetching);
     }
 }

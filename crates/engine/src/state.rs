@@ -58,6 +58,7 @@ impl State {
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
         self.rooms.sessions().wake_all();
+        self.jobs.iter().filter_map(|job| job.packages.queue()).for_each(|queue| queue.look_around());
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -116,7 +117,7 @@ impl State {
 impl State {
     /// Checks what holds whenever the lock is free.
     pub(crate) fn check(&self) {
-        self.rooms.check(self.jobs.iter().any(|job| job.packages.queue().is_some()));
+        self.rooms.check();
         for job in self.jobs.iter() {
             let dataset = job.dataset.key;
             for id in 0..job.dataset.samples() as u32 {

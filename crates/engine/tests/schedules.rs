@@ -432,3 +432,41 @@ fn a_job_that_is_measured_while_reads_fail_and_another_ends_it() {
     });
     assert!(PROBED.load(Ordering::Relaxed) > 0, "it was measured in none of these orders");
 }
+
+#[test]
+fn packages_are_made_while_readers_pass_reads_fail_and_the_job_ends() {
+    static PACKED: AtomicU64 = AtomicU64::new(0);
+    schedules(|| {
+        let (one_in, prefetch) =
+            (if thread_rng().gen_bool(0.5) { 0 } else { 20 }, thread_rng().gen_bool(0.5));
+        let (opened, engine) = (dataset(64, 60, one_in), engine());
+        let folder = tempfile::tempdir().unwrap();
+        let asked = JobRequest {
+            strategy: Some("iis".into()),
+            packages: Some(folder.path().to_str().unwrap().into()),
+            package_bytes: 380,
+            prefetch,
+            ..request(&opened, "80%", "icache")
+        };
+        let mut main = Client::new(&engine, &opened, "job");
+        engine.open_job(main.session, asked.clone(), common::place(&opened, &asked)).unwrap();
+        // Readers leave batches out: what they were to bring is packed when the epoch is left.
+        train(&main, (0, 1), 0..2, 2, 16);
+        if one_in == 0 && !prefetch {
+            let plan = engine.begin_epoch("job", 2, (0, 1), 0, false).unwrap();
+            for id in plan.rank_ids(0) {
+                let index = Index { epoch: Some(2), sample: id.into() }.into_raw();
+                assert!(main.read(0, &[index], Purpose::Served));
+            }
+            engine.packed("job", Duration::from_secs(600)).unwrap();
+            let epochs = engine.job_stats(Some("job")).remove(0).epochs;
+            let written = epochs.iter().map(|(_, counters)| counters.plan.pack_bytes_written).sum();
+            PACKED.fetch_add(written, Ordering::Relaxed);
+        }
+        engine.end_jobs();
+        is_quiet(&engine);
+        engine.stop();
+        main.go();
+    });
+    assert!(PACKED.load(Ordering::Relaxed) > 0, "nothing was packed in any of these orders");
+}

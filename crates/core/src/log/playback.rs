@@ -129,7 +129,10 @@ impl JobPlayback {
                 };
                 self.slots(epoch, slots)?.for_each(|slot| self.run.give_back(epoch, slot, was));
             }
-            Step::Served(slots) => self.slots(epoch, slots)?.for_each(|slot| self.run.serve(epoch, slot)),
+            Step::Served(slots) => {
+                let slots = self.slots(epoch, slots)?;
+                self.run.serve(epoch, slots);
+            }
             Step::WereServed(slots) => {
                 self.slots(epoch, slots)?.for_each(|slot| self.run.were_served(epoch, slot));
             }

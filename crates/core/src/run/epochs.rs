@@ -89,9 +89,7 @@ impl JobRun {
         let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
         self.log.step(epoch, || Step::WereServed(Slots::one(slot)));
         schedule.was_served(slot);
-        if let Some(serving) = schedule.serving(slot) {
-            self.tally.served(Some(epoch), serving);
-        }
+        self.tally.served(Some(epoch), schedule.serving(slot));
     }
 
     /// The order of an epoch is carried out by another number of ranks; how it is cut now.
@@ -142,15 +140,16 @@ impl JobRun {
         }
     }
 
-    /// A slot was served.
-    pub fn serve(&mut self, epoch: u64, slot: usize) {
+    /// Slots were served, in this order.
+    pub fn serve(&mut self, epoch: u64, slots: impl IntoIterator<Item = usize>) {
         let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
-        self.log.step(epoch, || Step::Served(Slots::one(slot)));
-        self.served = Some((epoch, slot));
-        schedule.serve(slot);
-        if let Some(serving) = schedule.serving(slot) {
-            self.tally.served(Some(epoch), serving);
-        }
+        let serve = |slot| {
+            self.log.step(epoch, || Step::Served(Slots::one(slot)));
+            self.served = Some((epoch, slot));
+            schedule.serve(slot);
+            schedule.serving(slot)
+        };
+        self.tally.served(Some(epoch), slots.into_iter().filter_map(serve));
     }
 
     /// These slots were served by the server before, if they were not here: how those stood that were not.
@@ -161,7 +160,7 @@ impl JobRun {
             matches!(stage, Stage::Waiting | Stage::Unread | Stage::Again).then_some((slot, stage))
         };
         let decided: Vec<(usize, Stage)> = slots.iter().filter_map(open).collect();
-        decided.iter().for_each(|&(slot, _)| self.serve(epoch, slot));
+        self.serve(epoch, decided.iter().map(|&(slot, _)| slot));
         decided
     }
 

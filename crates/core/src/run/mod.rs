@@ -264,7 +264,7 @@ impl Run {
             }
         }
         let decided = self.decided.pop_front()?;
-        self.run.serve(self.epoch, decided.slot);
+        self.run.serve(self.epoch, [decided.slot]);
         Some(decided)
     }
 

@@ -230,7 +230,7 @@ impl<'a> Replay<'a> {
         let job = jobs.get_mut(&member).ok_or_else(|| unknown(member))?;
         let Some((epoch, block)) = job.run.next_block() else { return Ok(false) };
         job.run.step(cache, changes);
-        job.run.serve(epoch, block.start);
+        job.run.serve(epoch, [block.start]);
         Ok(true)
     }
 }

@@ -238,9 +238,15 @@ impl Job {
         self.abandon(rooms, other, count, &decided)?;
         if let Some(rest) = rest {
             self.abandon(rooms, other, 0, &rest)?;
-            self.run.remove(other);
+            self.remove_schedule(other);
         }
         Ok(())
+    }
+
+    /// Takes out a plan that serves nothing more; nothing passes of it any more that is packed.
+    fn remove_schedule(&mut self, epoch: u64) {
+        self.run.remove(epoch);
+        self.packages.queue().into_iter().for_each(|queue| queue.look_around());
     }
 
     /// Forgets an epoch's plan and lets go of what it waits for.
@@ -248,7 +254,7 @@ impl Job {
         let begun = self.schedule(epoch)?.begun();
         let decided = self.run.abandon_from(epoch, 0);
         self.abandon(rooms, epoch, decided.len(), &decided)?;
-        self.run.remove(epoch);
+        self.remove_schedule(epoch);
         if !begun {
             self.forget(epoch);
         }

@@ -42,9 +42,9 @@ impl Notices {
         &self.figures
     }
 
-    /// A sample was served along a plan.
-    pub(crate) fn served_planned(&mut self) {
-        self.unplanned.planned();
+    /// So many samples were served along a plan.
+    pub(crate) fn served_planned(&mut self, samples: usize) {
+        self.unplanned.planned(samples);
     }
 
     /// A reader asks for samples, of so many, that no plan serves.

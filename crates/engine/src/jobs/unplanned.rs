@@ -23,9 +23,9 @@ pub(super) struct UnplannedWatch {
 }
 
 impl UnplannedWatch {
-    /// A sample was served along a plan.
-    pub(super) fn planned(&mut self) {
-        self.along += 1;
+    /// So many samples were served along a plan.
+    pub(super) fn planned(&mut self, samples: usize) {
+        self.along += samples as u64;
     }
 }
 

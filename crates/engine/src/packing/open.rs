@@ -39,10 +39,22 @@ struct Reads {
     whole: BTreeMap<u32, Vec<Id>>,
     /// The package that is to be read whole for a sample.
     from: BTreeMap<Id, u32>,
-    /// Packages that are being read whole.
-    reading: BTreeSet<u32>,
+    /// Packages that are being read whole, with what they bring.
+    reading: BTreeMap<u32, BTreeSet<Id>>,
     /// Samples that were chosen to be read one by one. Others are read only if they were lost on their way here.
     single: BTreeSet<Id>,
+}
+
+impl Reads {
+    /// The package that is to be read whole for a sample, with what is needed of it: it is read now.
+    fn begin(&mut self, id: Id) -> Option<(u32, Vec<Id>)> {
+        let package = *self.from.get(&id)?;
+        let ids = self.whole.remove(&package)?;
+        ids.iter().for_each(|id| {
+            self.from.remove(id);
+        });
+        Some((package, ids))
+    }
 }
 
 /// Packages that were chosen, prepared without a lock.
@@ -201,14 +213,28 @@ impl OpenPackages {
     /// passes, but gets it as soon as it comes.
     fn move_on(&mut self, id: Id) {
         let Some(number) = self.package_of(id) else { return };
+        let Some(package) = self.open.get(&number) else { return };
+        let has_it = package.writing || package.draft.as_ref().is_some_and(|draft| !draft.lacks(id));
+        if has_it {
+            // It was on its way to the older one, and has to come once more.
+            self.coming.remove(id);
+        } else {
+            self.older.entry(id).or_default().push(number);
+        }
+        self.does_not_pass(id);
+    }
+
+    /// A sample was served and could not be taken, or its package waits for it no longer as it passes.
+    pub(super) fn does_not_pass(&mut self, id: Id) {
+        if !self.due.contains(id) {
+            return;
+        }
+        self.due.remove(id);
+        let Some(number) = self.package_of(id) else { return };
         let Some(package) = self.open.get_mut(&number) else { return };
-        self.older.entry(id).or_default().push(number);
-        if self.due.contains(id) {
-            self.due.remove(id);
-            package.due -= 1;
-            if package.due == 0 && !package.asked {
-                self.ready.insert(number);
-            }
+        package.due -= 1;
+        if package.due == 0 && !package.asked {
+            self.ready.insert(number);
         }
     }
 
@@ -263,6 +289,11 @@ impl OpenPackages {
         }
     }
 
+    /// Whether samples of another package may be asked for.
+    pub(super) fn may_ask(&self) -> bool {
+        self.asked < AT_A_TIME && !self.ready.is_empty()
+    }
+
     /// The samples that the next packages lack of which nothing passes any more; they are on their way from now on.
     pub(super) fn ask(&mut self) -> Vec<Id> {
         let mut wanted: Vec<Id> = Vec::new();
@@ -286,14 +317,16 @@ impl OpenPackages {
 
     /// Where a sample that was asked for comes from.
     pub(super) fn source(&mut self, id: Id) -> Source {
-        if let Some(&package) = self.reads.from.get(&id) {
-            let Some(mut ids) = self.reads.whole.remove(&package) else { return Source::Asked };
-            self.reads.reading.insert(package);
+        if let Some((package, mut ids)) = self.reads.begin(id) {
             ids.retain(|&id| self.package_of(id).is_some());
             for &id in &ids {
                 self.coming.insert(id);
             }
+            self.reads.reading.insert(package, ids.iter().copied().collect());
             return Source::Package(package, ids);
+        }
+        if self.reads.reading.values().any(|ids| ids.contains(&id)) {
+            return Source::Asked;
         }
         if self.reads.single.remove(&id) { Source::Dataset } else { Source::Memory }
     }
@@ -359,7 +392,7 @@ impl OpenPackages {
     /// Packages that can be removed now: nothing is to be read of them any more.
     pub(super) fn take_discarded(&mut self) -> Vec<u32> {
         let Reads { whole, reading, .. } = &self.reads;
-        let needed = |package: &u32| whole.contains_key(package) || reading.contains(package);
+        let needed = |package: &u32| whole.contains_key(package) || reading.contains_key(package);
         let (stay, go) = std::mem::take(&mut self.discarded).into_iter().partition(needed);
         self.discarded = stay;
         go

@@ -85,7 +85,7 @@ impl Packer {
                 self.queue.copied(view.bytes().len() as u64);
                 // From here on the view is not looked at: its lease ends, and a batch that waits for room may have it.
                 let mut state = self.shared.lock();
-                state.rooms.end_leases(vec![object]);
+                state.rooms.end_lending(object);
                 if state.rooms.sessions().any_waits_for_memory() {
                     self.shared.room.notify_all();
                 }

@@ -41,7 +41,7 @@ pub(super) enum Step {
     Take(Incoming),
     /// Looks whether epochs are over, and asks for what does not pass.
     LookAround,
-    /// There was nothing to do for a while, or something was tidied.
+    /// Something may have come, or was tidied.
     Again,
     /// Nothing is left to be packed.
     End,
@@ -55,6 +55,8 @@ struct Queued {
     waiting: u64,
     /// Whether a packer runs.
     running: bool,
+    /// Whether it looks around before it waits again.
+    look: bool,
     /// Why nothing is packed any more.
     failed: Option<String>,
 }
@@ -119,6 +121,7 @@ impl PackingQueue {
             Some(mut new) => {
                 let residents = new.take_residents();
                 queued.packages.add(new);
+                queued.look = true;
                 for id in residents.into_iter().take(at_once) {
                     queued.take_from_memory(rooms, dataset, id);
                 }
@@ -126,7 +129,14 @@ impl PackingQueue {
             None if !queued.packages.has_discarded() => return Ok(false),
             None => {}
         }
+        self.changed.notify_all();
         Ok(!std::mem::replace(&mut queued.running, true))
+    }
+
+    /// Has the packer look around: an epoch was left, or the engine stops.
+    pub(crate) fn look_around(&self) {
+        self.lock().look = true;
+        self.changed.notify_all();
     }
 
     /// Takes those of a batch that go into packages, as they pass.
@@ -137,7 +147,12 @@ impl PackingQueue {
         }
         let mut any = false;
         for (id, object) in batch {
-            any |= queued.packages.wants(id) && queued.take(rooms, id, object);
+            if queued.packages.wants(id) {
+                any = true;
+                if !queued.take(rooms, id, object) {
+                    queued.packages.does_not_pass(id);
+                }
+            }
         }
         drop(queued);
         if any {
@@ -182,8 +197,11 @@ impl PackingQueue {
             queued.running = false;
             return Step::End;
         }
-        let (queued, waited) = sync::wait(&self.changed, queued, LOOK_UP);
-        if queued.incoming.is_empty() || waited { Step::LookAround } else { Step::Again }
+        if std::mem::take(&mut queued.look) || queued.packages.may_ask() {
+            return Step::LookAround;
+        }
+        drop(sync::wait(&self.changed, queued, LOOK_UP));
+        Step::Again
     }
 
     /// Puts a sample into its drafts; those that are complete.

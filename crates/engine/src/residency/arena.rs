@@ -125,6 +125,11 @@ impl Arena {
         }
     }
 
+    /// Whether any segment lies outside the limit.
+    pub(crate) fn has_spills(&self) -> bool {
+        !self.spills.is_empty()
+    }
+
     /// Whether a segment lies outside the limit.
     pub(crate) fn is_spill(&self, segment: u32) -> bool {
         self.spills.contains_key(&segment)

@@ -37,6 +37,8 @@ pub(crate) struct Residency {
     objects: Slab<Object>,
     /// Bytes of objects that a job's cache keeps.
     kept: u64,
+    /// Leases of packing.
+    lent: usize,
     /// Objects that were not whole when they left.
     unread: Vec<u32>,
 }
@@ -208,7 +210,14 @@ impl Residency {
         }
         let target = self.arena.target(object.block, object.length)?;
         object.leases += 1;
+        self.lent += 1;
         Some(View::leased(target))
+    }
+
+    /// Packing has looked at the bytes of an object.
+    pub(crate) fn end_lending(&mut self, key: u32) {
+        self.lent -= 1;
+        self.end_lease(key);
     }
 
     /// A lease on an object has ended.
@@ -286,6 +295,9 @@ impl Residency {
     /// Moves what is still claimed out of a spilled segment, whose batch has been read, so that the segment can go.
     /// Without room the bytes go too, and are read again when they are due.
     fn unspill(&mut self, key: u32) {
+        if !self.arena.has_spills() {
+            return;
+        }
         let Some(object) = self.objects.get(key as usize) else { return };
         let (from, length, dataset, id) = (object.block, object.length, object.dataset, object.id);
         if !object.movable() || !self.arena.is_spill(from.segment) {
@@ -392,6 +404,11 @@ impl Residency {
     /// All objects.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
         self.objects.iter().map(|(key, object)| (key as u32, object))
+    }
+
+    /// Leases of packing.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent
     }
 
     /// Jobs that keep a sample, and slots that wait for it.

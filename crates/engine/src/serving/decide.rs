@@ -58,26 +58,29 @@ impl Job {
         fetch: bool,
         buffers: &mut Buffers,
     ) -> Result<(usize, bool)> {
+        while self.run.step(rooms.cache_mut(self.serial)?, &mut buffers.changes) {}
+        self.carry_out(rooms, fetch, buffers)
+    }
+
+    /// Carries out what was decided, in that order.
+    fn carry_out(&mut self, rooms: &mut Rooms, fetch: bool, buffers: &mut Buffers) -> Result<(usize, bool)> {
         let (Buffers { changes, reads }, mut decided, mut room) = (buffers, 0, true);
         reads.clear();
-        let mut more = true;
-        while more {
-            more = self.run.step(rooms.cache_mut(self.serial)?, changes);
-            for change in changes.drain(..) {
-                match change {
-                    Change::Evicted(id) => rooms.keep(&self.dataset, id, false),
-                    Change::Loaded { epoch, package, kept } => {
-                        self.load(rooms, epoch, package, kept, fetch)?;
-                    }
-                    Change::Decided { epoch, slot, id, outcome, admitted } => {
-                        let read = self.decided(rooms, (epoch, slot, id), outcome, admitted, fetch)?;
-                        room &= !fetch || !matches!(read, Some(Read::Later));
-                        reads.extend(read.map(|read| (slot, read)));
-                        decided += 1;
-                    }
-                    Change::Requested { epoch, slots, bytes } => {
-                        self.request(rooms, epoch, &slots, bytes, reads)?;
-                    }
+        for change in changes.drain(..) {
+            match change {
+                Change::Evicted(id) => rooms.keep(&self.dataset, id, false),
+                Change::Loaded { epoch, package, kept } => {
+                    self.load(rooms, epoch, package, kept, fetch)?;
+                }
+                Change::Decided { epoch, slot, id, outcome, admitted } => {
+                    let read = self.decided(rooms, (epoch, slot, id), outcome, admitted, fetch)?;
+                    room &= !fetch || !matches!(read, Some(Read::Later));
+                    reads.extend(read.map(|read| (slot, read)));
+                    decided += 1;
+                }
+                // The reads of one block are all that come before it.
+                Change::Requested { epoch, slots, bytes } => {
+                    self.request(rooms, epoch, &slots, bytes, reads)?;
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use hotset_core::run::Outcome;
-use hotset_core::schedule::Stage;
+use hotset_core::schedule::{Schedule, Stage};
 use hotset_core::tally::Traffic;
 use hotset_core::{Error, Id, Index, Kind, Result};
 
@@ -126,20 +126,7 @@ impl Job {
         self.window.note_batch(batch.samples.len());
         // Nearly always one epoch: the first and the last slot asked for of each.
         let mut spans: Vec<(u64, usize, usize)> = Vec::new();
-        // How often each sample was asked for so far, where a plan repeats some.
-        let mut asked: HashMap<(u64, Id), usize> = HashMap::new();
-        let run = self.run_of(batch);
-        for (offset, &(epoch, id)) in batch.samples.iter().enumerate() {
-            let Some((epoch, slot)) = self.slot_of(batch, epoch, id)? else { continue };
-            let slot = match (self.run.schedule(epoch), run) {
-                (Some(schedule), Some(from)) => schedule.plan().slot(batch.rank, from + offset),
-                (Some(schedule), None) if schedule.repeats() => {
-                    let before = asked.entry((epoch, id)).or_default();
-                    *before += 1;
-                    schedule.find_after(batch.rank, id, *before - 1).unwrap_or(slot)
-                }
-                _ => slot,
-            };
+        for (epoch, slot) in self.slots_of(batch)?.into_iter().flatten() {
             match spans.iter_mut().find(|span| span.0 == epoch) {
                 Some(span) => (span.1, span.2) = (span.1.min(slot), span.2.max(slot)),
                 None => spans.push((epoch, slot, slot)),
@@ -168,36 +155,68 @@ impl Job {
         Ok(false)
     }
 
-    /// Where the slots of a whole request lie, if its plan repeats samples: the position of its rank at which they begin.
-    /// Its ids alone do not say whether a slot before them was served by a server that is gone.
-    fn run_of(&self, batch: &Batch) -> Option<usize> {
-        let begun = self.ranks.begun_by(batch.rank);
-        let epoch = |epoch: Option<u64>| epoch.or(begun.filter(|_| batch.matched));
-        let first = epoch(batch.samples.first()?.0)?;
-        let schedule = self.run.schedule(first).filter(|schedule| schedule.repeats())?;
-        let same = batch.samples.iter().all(|&(other, _)| epoch(other) == Some(first));
-        let ids: Vec<Id> = batch.samples.iter().map(|&(_, id)| id).collect();
-        if same && begun >= Some(first) { schedule.run(batch.rank, &ids) } else { None }
-    }
-
-    /// The slot that an index takes; `None` for one that no plan waits for.
-    fn slot_of(&self, batch: &Batch, epoch: Option<u64>, id: Id) -> Result<Option<(u64, usize)>> {
+    /// The slot that each index of a request takes; `None` for one that no plan waits for.
+    fn slots_of(&self, batch: &Batch) -> Result<Vec<Option<(u64, usize)>>> {
         if self.planner.is_none() {
-            return Ok(None);
+            return Ok(vec![None; batch.samples.len()]);
         }
         let begun = self.ranks.begun_by(batch.rank);
-        let Some(epoch) = epoch.or(begun.filter(|_| batch.matched)) else { return Ok(None) };
-        match self.run.schedule(epoch) {
-            Some(schedule) if begun.is_some_and(|begun| begun >= epoch) => {
-                Ok(schedule.find(batch.rank, id).map(|slot| (epoch, slot)))
+        let of = |epoch: Option<u64>| epoch.or(begun.filter(|_| batch.matched));
+        // Looked up once for all that are of the same epoch.
+        let mut current: Option<(u64, Option<&Schedule>)> = None;
+        // How often each sample was asked for so far, where a plan repeats some.
+        let mut asked: HashMap<(u64, Id), usize> = HashMap::new();
+        let whole = self.whole_run(batch, begun, of);
+        let mut slots = Vec::with_capacity(batch.samples.len());
+        for (offset, &(epoch, id)) in batch.samples.iter().enumerate() {
+            let Some(epoch) = of(epoch) else {
+                slots.push(None);
+                continue;
+            };
+            if current.is_none_or(|(other, _)| other != epoch) {
+                if begun < Some(epoch) {
+                    return Err(Error::new(
+                        Kind::Lost,
+                        format!(
+                            "rank {} has not begun epoch {epoch} of job `{}`",
+                            batch.rank, self.request.job
+                        ),
+                    ));
+                }
+                current = Some((epoch, self.run.schedule(epoch)));
             }
             // A straggler of an epoch that its rank has left is served beside the plan.
-            None if begun.is_some_and(|begun| begun >= epoch) => Ok(None),
-            _ => Err(Error::new(
-                Kind::Lost,
-                format!("rank {} has not begun epoch {epoch} of job `{}`", batch.rank, self.request.job),
-            )),
+            let Some((_, Some(schedule))) = current else {
+                slots.push(None);
+                continue;
+            };
+            let slot = match whole {
+                Some(from) => Some(schedule.plan().slot(batch.rank, from + offset)),
+                None if schedule.repeats() => {
+                    let before = asked.entry((epoch, id)).or_default();
+                    *before += 1;
+                    schedule.find_after(batch.rank, id, *before - 1)
+                }
+                None => schedule.find(batch.rank, id),
+            };
+            slots.push(slot.map(|slot| (epoch, slot)));
         }
+        Ok(slots)
+    }
+
+    /// Where the slots of a whole request lie, if its plan repeats samples: the position of its rank at which they begin.
+    /// Its ids alone do not say whether a slot before them was served by a server that is gone.
+    fn whole_run(
+        &self,
+        batch: &Batch,
+        begun: Option<u64>,
+        of: impl Fn(Option<u64>) -> Option<u64>,
+    ) -> Option<usize> {
+        let epoch = of(batch.samples.first()?.0)?;
+        let schedule = self.run.schedule(epoch).filter(|schedule| schedule.repeats())?;
+        let same = batch.samples.iter().all(|&(other, _)| of(other) == Some(epoch));
+        let ids: Vec<Id> = batch.samples.iter().map(|&(_, id)| id).collect();
+        if same && begun >= Some(epoch) { schedule.run(batch.rank, &ids) } else { None }
     }
 
     /// Gives up slots that lie far behind what is asked for now.
@@ -213,17 +232,12 @@ impl Job {
 
     /// Takes the slots and holds the objects of a request.
     pub(crate) fn gather(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<Gathered> {
+        let slots = self.slots_of(batch)?;
         let mut items = Vec::with_capacity(batch.samples.len());
-        let run = self.run_of(batch);
-        for (position, &(epoch, id)) in batch.samples.iter().enumerate() {
-            let own = |(epoch, slot): (u64, usize)| {
-                let at = |from| Some(self.run.schedule(epoch)?.plan().slot(batch.rank, from + position));
-                (epoch, run.and_then(at).unwrap_or(slot))
-            };
-            let item = match self.slot_of(batch, epoch, id).map(|found| found.map(own)) {
-                Ok(Some((epoch, slot))) => self.take(rooms, batch, position, (epoch, slot, id)),
-                Ok(None) => self.hold_unplanned(rooms, batch, position, id),
-                Err(error) => Err(error),
+        for (position, (&(_, id), slot)) in batch.samples.iter().zip(slots).enumerate() {
+            let item = match slot {
+                Some((epoch, slot)) => self.take(rooms, batch, position, (epoch, slot, id)),
+                None => self.hold_unplanned(rooms, batch, position, id),
             };
             match item {
                 Ok(Some(item)) => items.push(item),
@@ -249,21 +263,22 @@ impl Job {
         position: usize,
         (epoch, slot, id): (u64, usize, Id),
     ) -> Result<Option<Item>> {
-        let unread = match self.schedule(epoch)?.stage(slot) {
+        let schedule = self.schedule(epoch)?;
+        let (mut before, outcome, generation) =
+            (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
+        let unread = match before {
             Stage::Unread => Some((epoch, slot)),
             // An earlier slot of the same sample has its read, and another rank's is asked for first.
             _ => self.unread(id),
         };
-        if let Some((epoch, slot)) = unread {
+        if let Some((other_epoch, other)) = unread {
             let expect =
                 |job: &mut Self, rooms: &mut Rooms, payer| job.expect_now(rooms, batch, position, id, payer);
-            if !self.read_late(rooms, (epoch, slot, id), expect)? {
+            if !self.read_late(rooms, (other_epoch, other, id), expect)? {
                 return Ok(None);
             }
+            before = self.schedule(epoch)?.stage(slot);
         }
-        let schedule = self.schedule(epoch)?;
-        let (before, outcome, generation) =
-            (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
         let found = rooms.residency().object(self.dataset.key, id);
         let copy =
             if outcome == Some(Outcome::Hit) { self.take_copy(rooms, (epoch, slot, id)) } else { None };

@@ -43,9 +43,7 @@ impl Job {
             catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
             grant.parts.extend_from_slice(catalog.spans(item.id));
         }
-        for (item, entry) in items.iter().zip(&grant.entries) {
-            self.count(item, entry.length);
-        }
+        items.chunk_by(|one, next| one.plan() == next.plan()).for_each(|items| self.count(items));
         if let Some(first) = items.first() {
             self.run.tally_mut().late(first.epoch(), late as u64);
             grant.remark = self.notice(batch, items);
@@ -68,24 +66,18 @@ impl Job {
         self.notice_order(batch.rank)
     }
 
-    /// Counts the serving of a sample.
-    fn count(&mut self, item: &Item, length: u64) {
-        match item.role {
-            Role::Planned { epoch, slot, before, generation } => {
-                if before == Stage::Waiting {
-                    self.window.leave(length);
-                }
-                self.notices.served_planned();
-                if self.same_schedule(epoch, generation).is_some() {
-                    self.run.serve(epoch, slot);
-                }
-            }
-            Role::Kept { hit } | Role::Unplanned { hit } => {
-                let outcome = if hit { Outcome::Hit } else { Outcome::Single };
-                let serving = Serving { id: item.id, outcome, first: false, substituted: false };
-                self.run.tally_mut().served(None, serving);
-            }
-            Role::Reevaluated => {}
+    /// Counts the servings of samples, all of one plan or none of any.
+    fn count(&mut self, items: &[Item]) {
+        let Some((epoch, generation)) = items.first().and_then(Item::plan) else {
+            self.run.tally_mut().served(None, items.iter().filter_map(unplanned));
+            return;
+        };
+        let waited = |item: &&Item| matches!(item.role, Role::Planned { before: Stage::Waiting, .. });
+        let left = items.iter().filter(waited).map(|item| self.dataset.size(item.id)).sum();
+        self.window.leave(left);
+        self.notices.served_planned(items.len());
+        if self.same_schedule(epoch, generation).is_some() {
+            self.run.serve(epoch, items.iter().filter_map(Item::slot));
         }
     }
 
@@ -95,4 +87,11 @@ impl Job {
             queue.pass(rooms, items.iter().map(|item| (item.id, item.object)));
         }
     }
+}
+
+/// What the serving of a sample counts as that no plan asks for; nothing for one that is re-evaluated.
+fn unplanned(item: &Item) -> Option<Serving> {
+    let (Role::Kept { hit } | Role::Unplanned { hit }) = item.role else { return None };
+    let outcome = if hit { Outcome::Hit } else { Outcome::Single };
+    Some(Serving { id: item.id, outcome, first: false, substituted: false })
 }

@@ -80,8 +80,21 @@ pub struct Grant {
 impl Item {
     /// The epoch its serving is counted in.
     pub(crate) fn epoch(&self) -> Option<u64> {
+        self.plan().map(|(epoch, _)| epoch)
+    }
+
+    /// The epoch and the generation of the plan that serves it.
+    pub(crate) fn plan(&self) -> Option<(u64, u64)> {
         match self.role {
-            Role::Planned { epoch, .. } => Some(epoch),
+            Role::Planned { epoch, generation, .. } => Some((epoch, generation)),
+            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
+        }
+    }
+
+    /// Its slot there.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        match self.role {
+            Role::Planned { slot, .. } => Some(slot),
             Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
         }
     }

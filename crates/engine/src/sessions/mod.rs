@@ -207,15 +207,17 @@ impl Sessions {
 #[cfg(feature = "shuttle")]
 impl Sessions {
     /// Checks that leases add up, and that batches wait only for what has not come.
-    pub(crate) fn check(&self, residency: &Residency, fetching: &crate::fetching::Fetching, packs: bool) {
-        let mut leased: HashMap<u32, u32> = HashMap::new();
+    pub(crate) fn check(&self, residency: &Residency, fetching: &crate::fetching::Fetching) {
+        let (mut leased, mut lent): (HashMap<u32, u32>, _) = (HashMap::new(), 0);
         for object in self.leases.values().flatten() {
             *leased.entry(*object).or_default() += 1;
         }
         for (key, object) in residency.objects() {
             let own = leased.remove(&key).unwrap_or_default();
-            assert!(own == object.leases() || (packs && own < object.leases()), "leases on object {key}");
+            assert!(own <= object.leases(), "leases on object {key}");
+            lent += (object.leases() - own) as usize;
         }
+        assert_eq!(lent, residency.lent(), "leases of packing");
         assert!(leased.is_empty(), "leased objects have gone");
         let owned: usize = self.clients.values().map(|client| client.leases.len()).sum();
         assert_eq!(owned, self.leases.len(), "leases of clients that have gone");

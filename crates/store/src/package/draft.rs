@@ -124,6 +124,11 @@ impl Draft {
         self.bytes.len() as u64
     }
 
+    /// Whether a sample of it has not come.
+    pub fn lacks(&self, id: Id) -> bool {
+        position(&self.entries, &self.by_id, id).is_some_and(|position| !self.placed[position])
+    }
+
     /// Those that have not come, in the order of the package.
     pub fn missing(&self) -> impl Iterator<Item = Id> + '_ {
         let waiting = self.entries.iter().zip(&self.placed).filter(|(_, placed)| !**placed);
