@@ -14,6 +14,7 @@ mod jobs;
 mod luck;
 mod model;
 mod packages;
+mod packing;
 mod peers;
 mod playback;
 mod probes;
