@@ -108,6 +108,14 @@ def confirm() -> Iterator[Run]:
             yield replace(run, seed=seed, average=4.0)
 
 
+def treated() -> Iterator[Run]:
+    """The same `warp` for others: for `uniform` on all images, for blocks on repeats; seeds of `confirm`."""
+    for seed in range(10, 20):
+        yield replace(UNIFORM, seed=seed, transform="warp", average=4.0)
+        # One of its eight passes, each image 3.75 times, is about as long as four epochs.
+        yield replace(BLOCK, seed=seed, transform="warp", repeats=True, average=1.0)
+
+
 def models() -> Iterator[Run]:
     """The other models, one seed of each: iCache's table I and ImPACT's table I."""
     for model in MODELS:
@@ -140,8 +148,9 @@ def shade() -> Iterator[Run]:
     yield from SHADE
 
 
-_SETS = (accuracy, controls, windows, screen, confirm, models, shufflenet, substitution, evaluation, shade)
-SETS = {each.__name__: each for each in _SETS}
+_ACCURACY = (accuracy, controls, windows, screen, confirm, treated)
+_PAPERS = (models, shufflenet, substitution, evaluation, shade)
+SETS = {each.__name__: each for each in (*_ACCURACY, *_PAPERS)}
 
 
 @dataclass

@@ -42,6 +42,7 @@ def main() -> None:
     parts = [
         accuracy(groups),
         screening(groups),
+        confirmed(groups),
         icache_table_1(groups),
         icache_table_3(groups),
         impact_table_1(groups),
@@ -101,8 +102,10 @@ def _accuracy(groups: list[Group], dataset: str, model: str) -> str:
 
 
 def screening(groups: list[Group]) -> str:
-    """Runs that were tested in several ways at their end, beside `uniform` treated alike."""
-    tested = [group for group in groups if all("tested" in line for line in group.lines)]
+    """Runs that were tested on held-out images, in several ways, beside `uniform` treated alike."""
+    tested = [
+        group for group in groups if group.run.held_out and all("tested" in line for line in group.lines)
+    ]
     kinds = dict.fromkeys((group.run.dataset, group.run.model, group.run.held_out) for group in tested)
     return "\n".join(
         _screening(
@@ -111,7 +114,7 @@ def screening(groups: list[Group]) -> str:
                 for group in tested
                 if (group.run.dataset, group.run.model, group.run.held_out) == (dataset, model, held_out)
             ],
-            f"{dataset}, {model}, {f'{held_out:,} held-out images' if held_out else 'test images'}",
+            f"{dataset}, {model}, {held_out:,} held-out images",
         )
         for dataset, model, held_out in kinds
     )
@@ -126,10 +129,10 @@ def _screening(groups: list[Group], title: str) -> str:
         for way in ways:
             row.append("")
             if all(way in line["tested"] for line in group.lines):
-                top1 = _tested(group, way)
+                top1 = _tested(group, way).value
                 row[-1] = f"{top1:.2f}"
                 if base is not None and base is not group:
-                    row[-1] += f" ({top1 - _tested(base, way):+.2f})"
+                    row[-1] += f" ({top1 - _tested(base, way).value:+.2f})"
         rows.append([*row, f"{group.total('storage_reads').value / 1e3:,.0f}"])
     said = (
         "Top-1 in percent, means over seeds. All columns of a row are of the same trainings. In parentheses: "
@@ -140,8 +143,36 @@ def _screening(groups: list[Group], title: str) -> str:
     return f"## Screening: {title}\n\n{said}\n\n{_table(titles, rows)}"
 
 
-def _tested(group: Group, way: str) -> float:
-    return group.mean(lambda line: float(line["tested"][way]["top1"])).value
+def confirmed(groups: list[Group]) -> str:
+    """What was tested on the test images in several ways, with intervals, beside what had no transform."""
+    tested = [
+        group for group in groups if not group.run.held_out and all("tested" in line for line in group.lines)
+    ]
+    kinds = dict.fromkeys((group.run.dataset, group.run.model) for group in tested)
+    return "\n".join(
+        _confirmed(
+            [group for group in tested if (group.run.dataset, group.run.model) == (dataset, model)],
+            f"{dataset}, {model}",
+        )
+        for dataset, model in kinds
+    )
+
+
+def _confirmed(groups: list[Group], title: str) -> str:
+    groups = sorted(groups, key=lambda group: (bool(group.run.transform), titled(group.run)))
+    base, rows = _tested(groups[0], "plain"), []
+    for group in groups:
+        for way in ("plain", "window", f"averaged {group.run.average:g} window"):
+            top1 = _tested(group, way)
+            above = "" if group is groups[0] and way == "plain" else top1.minus(base).text()
+            reads = f"{group.total('storage_reads').value / 1e3:,.0f}"
+            rows.append([f"`{titled(group.run)}`", way, str(top1.seeds), top1.text(), above, reads])
+    titles = ["run", "tested", "seeds", "top-1 %", "above the first row, points", "reads, k"]
+    return f"## Confirmation: {title}\n\n{_table(titles, rows)}"
+
+
+def _tested(group: Group, way: str) -> Mean:
+    return group.mean(lambda line: float(line["tested"][way]["top1"]))
 
 
 def icache_table_1(groups: list[Group]) -> str:

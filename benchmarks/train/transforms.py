@@ -69,10 +69,12 @@ class Visits:
     def __init__(self, run: Run, samples: int) -> None:
         self._reach = math.inf
         if run.repeats:
-            if not run.cache.endswith("%"):
+            if not run.block and not run.cache.endswith("%"):
                 raise SystemExit(f"--repeats needs --cache as a share of the images, not `{run.cache}`")
-            # A round of `carousel` serves the window once, in any order: visits are up to two rounds apart.
-            self._reach = 2 * float(run.cache[:-1]) / 100.0 * samples
+            window = run.block or float(run.cache[:-1]) / 100.0
+            # A round of `carousel` serves the window once, in any order, and so does a pass over a block:
+            # visits are up to two rounds apart.
+            self._reach = 2 * window * samples
         self._last = torch.full((samples,), -math.inf if run.repeats else 0.0)
         self._now = 0
 

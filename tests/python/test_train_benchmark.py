@@ -172,6 +172,20 @@ def test_a_screening_tests_one_training_in_several_ways_and_becomes_a_table(
         "| `carousel[fresh=0.25]+carousel, erase on repeats, rate at least 10%, 2 epochs`"
     )
     assert row.count("(-0.50)") == 9
+    assert tables.confirmed(results.read([out])) == ""
+
+    # The same, as if it had been tested on the test images: treated runs stand below the plain one.
+    plain = replace(Run.Run.of(line), held_out=0, transform="", repeats=False)
+    warped = replace(plain, transform="warp")
+    runs = ((warped, better), (plain, line["tested"]))
+    lines = [json.dumps({**line, "run": asdict(run), "tested": tested}) for run, tested in runs]
+    out.write_text("\n".join(lines))
+    shown = tables.confirmed(results.read([out]))
+    assert shown.startswith("## Confirmation: cifar10, shufflenet\n")
+    cells = [row.split(" | ") for row in shown.splitlines() if row.startswith("| `carousel")]
+    assert [row[1] for row in cells] == 2 * ["plain", "window", "averaged 1 window"]
+    assert cells[0][4] == "" and cells[3][4] == "0.50" and "warp" in cells[3][0]
+    assert tables.screening(results.read([out])) == ""
 
 
 def test_averages_are_means_of_weights_and_leave_the_model_as_it_was(
@@ -225,6 +239,8 @@ def test_transforms_change_the_chosen_images_alone(train_module: Callable[[str],
     # A window of two: what came at most four places before is there.
     expected = [[False, False], [False, False], [True, False], [False, False], [False, True]]
     assert [visits(torch.tensor(order)).tolist() for order in orders] == expected
+    blocks = transforms.Visits(Run(transform="erase", repeats=True, cache="0", block=0.2), 10)
+    assert [blocks(torch.tensor(order)).tolist() for order in orders] == expected
     every = transforms.Visits(Run(transform="erase"), 10)
     assert every(torch.tensor([3, 4])).all()
 
