@@ -88,5 +88,8 @@ def test_what_is_read_is_counted_over_all_workers(
         assert (epoch["served"], epoch["single"], epoch["storage_reads"]) == (60, 60, 60)
         assert epoch["storage_bytes"] == sizes
         assert epoch["waits"][0]["batches"] == 9 and epoch["waits"][0]["sum"] > 0.0
+        # Of the mean reader, as a server tells it.
+        assert epoch["waited"] == pytest.approx(epoch["waits"][0]["sum"] / max(workers, 1))
+    assert stats["total"]["waited"] >= sum(epoch["waited"] for epoch in stats["epochs"])
     assert stats["unplanned"]["served"] == 1 and stats["total"]["served"] == 121
     assert "HOTSET=off" in stats["remarks"][0]

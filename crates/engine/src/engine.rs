@@ -310,7 +310,7 @@ impl Engine {
         }
         if let Some(epoch) = epoch {
             let waited = if late > 0 || staged { waited } else { Duration::ZERO };
-            job.pacing.served(epoch, batch.client, items.len(), waited, now);
+            job.notices.pacing.served(epoch, batch.client, items.len(), waited, now);
             state.consider_probe(serial);
         }
         read_ahead(&self.shared, state, serial)?;

@@ -42,7 +42,7 @@ pub(crate) fn make(
     let others_at = state.others_at(serial);
     let State { jobs, rooms, .. } = &mut *state;
     let job = jobs.still(serial)?;
-    let rates = epoch.checked_sub(1).and_then(|before| job.pacing.rates(before, concurrency));
+    let rates = epoch.checked_sub(1).and_then(|before| job.notices.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
     let view = CacheView { others_at, ..view };

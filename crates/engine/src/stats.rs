@@ -207,8 +207,8 @@ impl Engine {
                     .iter()
                     .map(|(&epoch, counters)| (epoch, counters.clone()))
                     .collect(),
-                spans: job.pacing.spans(),
-                total_span: job.pacing.total(),
+                spans: job.notices.pacing.spans(),
+                total_span: job.notices.pacing.total(),
                 unplanned: job.run.tally().unplanned().clone(),
                 total: job.run.tally().total(),
             })

@@ -1,10 +1,10 @@
 //! Pages about strategies and policies, made from the registries and from the heads of their files.
 //!
 //! `docs/strategies.md`, `docs/policies.md` and the table in the README, between its two marks, are written
-//! anew by `HOTSET_DOCS=write cargo test -p hotset-sim --test documents`; without that this test fails when
-//! one of them is stale.
+//! anew by `HOTSET_DOCS=write cargo test -p hotset-sim --test documents`, and so are the examples of `CONTRIBUTING.md`,
+//! from the files that the tests of `core` build; without that this test fails when one of them is stale.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -142,6 +142,18 @@ fn the_readmes_tables_are_fresh() {
         panic!("`README.md` has lost the marks of its generated tables")
     };
     settle(&path, &format!("{before}{BEGIN}\n{}{END}{after}", tables()));
+}
+
+#[test]
+fn the_examples_of_contributing_are_files_that_tests_build() {
+    let path = root().join("CONTRIBUTING.md");
+    let mut page = std::fs::read_to_string(&path).unwrap();
+    for (folder, name) in [("policy", "fifo"), ("sampling", "alternate")] {
+        let begin = page.find(&format!("```rust\n//! `{name}`")).expect("the page has its example");
+        let end = begin + page[begin..].find("\n```\n").expect("the example has an end");
+        page.replace_range(begin..end, format!("```rust\n{}", source(folder, name)).trim_end());
+    }
+    settle(&path, &page);
 }
 
 #[test]

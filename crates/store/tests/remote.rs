@@ -436,6 +436,18 @@ fn a_store_that_lists_from_its_first_key_whatever_was_asked_gets_an_error_that_n
 }
 
 #[test]
+fn a_store_whose_pages_are_longer_than_was_asked_gets_an_error_rather_than_lose_keys() {
+    let keys = ["train/000.png", "train/001.png", "train/002//b.png", "train/003.png", "train/004.png"];
+    let server = Scripted::new(move |asked| {
+        let path = asked.path.replace("max-keys=", "ignored=");
+        page_of(&keys, &Asked { path, ..asked.clone() })
+    });
+    let error = open(&request(&server, Layout::Files, &[]), None, &mut |_| Ok(())).err().unwrap();
+    assert_eq!(error.kind, Kind::Invalid);
+    assert!(error.message.contains("train/002//b.png"), "{error}");
+}
+
+#[test]
 fn credentials_are_not_taken_to_another_server() {
     let credentials = [
         ("aws_skip_signature", "false"),

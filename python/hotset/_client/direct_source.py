@@ -134,7 +134,7 @@ class DirectSource(ListedSource):
                 {"epoch": number - 1, **counts.shown(rank)} for number, counts in counted.items() if number
             ],
             "unplanned": counted.get(0, Counts()).shown(rank),
-            "total": total.shown(rank),
+            "total": total.shown(rank) | {"waited": sum(each.mean_wait() for each in counted.values())},
             "remarks": [_TEXT],
         }
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-_RECORD = struct.Struct("<QQQddd")
+_RECORD = struct.Struct("<QQQdddQ")
 
 
 @dataclass
@@ -27,6 +27,8 @@ class Counts:
     """Seconds that batches took to read, all together."""
     began: float = 0.0
     ended: float = 0.0
+    readers: int = 0
+    """Processes that have read of it."""
 
     def add(self, other: Counts) -> None:
         """Adds what another batch, or epoch, counts."""
@@ -36,6 +38,11 @@ class Counts:
         self.bytes += other.bytes
         self.batches += other.batches
         self.waited += other.waited
+        self.readers += other.readers
+
+    def mean_wait(self) -> float:
+        """Seconds that its mean reader waited."""
+        return self.waited / max(self.readers, 1)
 
     def shown(self, rank: int) -> dict[str, Any]:
         """By the names that a server's counters have."""
@@ -47,6 +54,7 @@ class Counts:
             "storage_reads": self.served,
             "storage_bytes": self.bytes,
             "seconds": self.ended - self.began,
+            "waited": self.mean_wait(),
             "waits": [{"rank": rank, "batches": self.batches, "sum": self.waited}],
         }
 
@@ -56,10 +64,15 @@ class Tally:
 
     def __init__(self) -> None:
         self._file = os.memfd_create("hotset-off")
+        self._read: set[tuple[int, int]] = set()
+        """The process and the epochs of which it has read. A forked one begins with those of another."""
 
     def add(self, epoch: int, counts: Counts) -> None:
         """Counts a batch."""
-        at = epoch * _RECORD.size
+        at, reader = epoch * _RECORD.size, (os.getpid(), epoch)
+        if reader not in self._read:
+            self._read.add(reader)
+            counts = replace(counts, readers=1)
         fcntl.lockf(self._file, fcntl.LOCK_EX, _RECORD.size, at)
         try:
             record = self._record(epoch)
@@ -82,6 +95,7 @@ class Tally:
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def __setstate__(self, path: str) -> None:
+        self._read = set()
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset as TorchDataset
@@ -291,8 +291,6 @@ class Sampler(DistributedSampler[int]):
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
         return self._lengths.total_steps(self.epoch_length, epochs, batch_size, drop_last)
 
-    # Inside a graph it would be traced, and what it does to this object frozen.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
         """Reports one non-negative loss for each sample of a batch; returns `loss`, to go on with.
 
@@ -300,6 +298,13 @@ class Sampler(DistributedSampler[int]):
         loss times the weights of the samples. A GPU is not waited for: losses leave it beside the training,
         and arrive at the server with one of the next calls.
         """
+        # Inside a graph it would be traced, and what it does to this object frozen. What keeps it out takes
+        # seconds to be imported, so that is done where something is compiled.
+        if torch.compiler.is_compiling():
+            return cast(torch.Tensor, torch.compiler.disable(self._update)(ids, loss))
+        return self._update(ids, loss)
+
+    def _update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
         numbers = check_ids(ids, self._target.part)
         check_loss(loss, len(numbers))
         if self._running is None:

@@ -34,6 +34,9 @@ mod random;
 
 #[cfg(test)]
 mod conformance;
+// The example of CONTRIBUTING.md.
+#[cfg(test)]
+mod fifo;
 
 pub use future::Future;
 
@@ -45,6 +48,8 @@ use crate::{Error, Id, Result};
 
 /// Every policy, by name.
 pub static REGISTRY: &[Entry] = &[
+    #[cfg(test)]
+    fifo::ENTRY,
     lru::ENTRY,
     lfu::ENTRY,
     random::ENTRY,

@@ -28,6 +28,9 @@ mod selection;
 mod substitute;
 mod uniform;
 
+// The example of CONTRIBUTING.md.
+#[cfg(test)]
+mod alternate;
 #[cfg(test)]
 mod conformance;
 
@@ -47,6 +50,8 @@ use crate::{Error, Id, Remark, Result};
 
 /// Every strategy, by name.
 pub static REGISTRY: &[Entry] = &[
+    #[cfg(test)]
+    alternate::ENTRY,
     uniform::ENTRY,
     cis::ENTRY,
     iis::ENTRY,

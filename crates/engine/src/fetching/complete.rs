@@ -109,7 +109,7 @@ impl State {
         // The job may have ended meanwhile.
         let Some(job) = self.jobs.get_mut(payer.job) else { return Ok(()) };
         if let Some(epoch) = payer.epoch {
-            job.pacing.read(epoch, 1, took);
+            job.notices.pacing.read(epoch, 1, took);
         }
         job.charge(payer, traffic);
         if failed && waiters > 0 {
@@ -143,7 +143,7 @@ impl State {
         };
         if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
             let epoch = fetch.payer.epoch.unwrap_or_default();
-            job.pacing.read(epoch, u64::from(samples), took);
+            job.notices.pacing.read(epoch, u64::from(samples), took);
             job.charge(fetch.payer, requests_only(requests));
             if let (Some(damage), Source::Package { number, .. }) = (damage, &fetch.origin) {
                 job.lose_package(epoch, *number, &damage);

@@ -10,7 +10,6 @@ use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
 use super::clients::Clients;
-use super::pacing::Pacing;
 use super::packages::JobPackages;
 use super::probing::Probing;
 use super::ranks::Ranks;
@@ -34,7 +33,6 @@ pub(crate) struct Job {
     pub(crate) packages: JobPackages,
     pub(crate) ranks: Ranks,
     pub(crate) window: Window,
-    pub(crate) pacing: Pacing,
     pub(crate) probing: Probing,
     pub(crate) notices: Notices,
     pub(crate) clients: Clients,
@@ -53,7 +51,6 @@ impl Job {
             packages: JobPackages::default(),
             ranks: Ranks::default(),
             window: Window::default(),
-            pacing: Pacing::default(),
             probing: Probing::default(),
             notices: Notices::default(),
             clients: Clients::default(),
@@ -98,7 +95,7 @@ impl Job {
     /// Counts an epoch anew; what was counted of it stays in the sum.
     pub(crate) fn forget(&mut self, epoch: u64) {
         self.run.count_anew(epoch);
-        self.pacing.forget(epoch);
+        self.notices.pacing.forget(epoch);
     }
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.

@@ -11,6 +11,7 @@ use hotset_core::{Id, Remark, Result};
 
 use super::job::Job;
 use super::order::OrderWatch;
+use super::pacing::Pacing;
 use super::unplanned::UnplannedWatch;
 use crate::config::OFF;
 use crate::engine::Engine;
@@ -27,6 +28,8 @@ pub(crate) struct Notices {
     of_plan: Vec<Remark>,
     /// Names of the warnings that were told.
     told: BTreeSet<&'static str>,
+    /// How fast it is read and trained.
+    pub(crate) pacing: Pacing,
     pub(super) unplanned: UnplannedWatch,
     pub(super) order: OrderWatch,
 }

@@ -39,7 +39,7 @@ impl Job {
             slot: block.start,
             slots: plan.len(),
             batch: self.probing.batch(),
-            readers: self.pacing.readers(),
+            readers: self.notices.pacing.readers(),
             world: plan.world(),
             epochs: self.request.epochs,
         };

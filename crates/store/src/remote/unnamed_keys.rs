@@ -45,7 +45,7 @@ pub(super) async fn list_past_unnamed(
     let Some(pages) = &place.client.pages else { return Err(stuck()) };
     let prefix = place.prefix.map(|prefix| format!("{prefix}/"));
     let delimiter = grouped.then_some(Cow::Borrowed("/"));
-    let (mut most, mut token) = (MOST, None);
+    let (mut most, mut token, mut skipped) = (MOST, None, false);
     loop {
         let options = PaginatedListOptions {
             offset: after.clone(),
@@ -59,6 +59,10 @@ pub(super) async fn list_past_unnamed(
         let forward = |next: &String| after.as_ref().is_none_or(|after| after < next);
         match page.ok_or_else(|| place.gave_up())? {
             Ok(mut page) => {
+                // One that gives longer pages than it was asked for had others beside the key that was passed over.
+                if skipped && page.result.objects.len() + page.result.common_prefixes.len() > most {
+                    return Err(stuck());
+                }
                 // An object `a/` that stands for a folder is told as `a`, which comes before `a-`.
                 let before = |object: &ObjectMeta| after.as_deref() >= Some(object.location.as_ref());
                 let folders = page.result.objects.iter().filter(|object| before(object));
@@ -85,6 +89,7 @@ pub(super) async fn list_past_unnamed(
                         return Err(stuck());
                     }
                     unnamed.add(key);
+                    skipped = true;
                     after = Some(next);
                 }
                 None => place.waited(&mut retries, &failure).await?,
