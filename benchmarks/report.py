@@ -88,7 +88,7 @@ class Section:
             cells = [f"{spread.median:.2f}x", *_ranges(spread, "{:.2f}".format), goal, ratio.verdict]
             ratios.append([ratio.name, *cells])
         skipped = [f"  skipped: {reason}" for reason in self.skipped]
-        return "\n".join([self.title, "", *_aligned(figures), "", *_aligned(ratios), *skipped])
+        return "\n".join([self.title, "", *aligned(figures), "", *aligned(ratios), *skipped])
 
 
 def spread(values: Sequence[float], form: str) -> str:
@@ -107,7 +107,8 @@ def _ranges(spread: Spread, form: Any) -> list[str]:
     ]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """The lines of a table: names on the left, all else on the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for name, *cells in rows:

@@ -1,9 +1,13 @@
-"""Trains for long while workers and servers are killed and storage fails, and looks for what is amiss.
+"""Jobs come, go and are killed, as is their server, while storage fails; looks for what is amiss.
 
-Cycle after cycle a training process (`trainer.py`) runs with the next strategy, in turn on a server that
-lives as long as the soak, where only workers are killed, and on a private one that is killed itself. Moments
-and victims follow from the seed. It fails when a byte is wrong, when a training does not end in time, when
-something is left on the server, or when the long-lived server's memory grows beyond that of the first round.
+Up to `--jobs` jobs of different strategies and policies, on two datasets, run at once. They begin at random
+moments. Some train to their end, of some a worker is killed, some are killed themselves, and of these some go
+on (`job.py`); another takes the place of each. Beside them runs one with a private server, which is killed
+alone. Kinds, fates, moments and victims follow from the seed; what falls together does not.
+
+It fails when a byte is wrong or an epoch is not what was planned (`trainer.py`), when a job is stuck, when
+something is left of jobs and servers at the end, or when the server's memory grows beyond that of the first
+round of kinds. In the last third of the time the server is left alone, so that what leaks adds up.
 """
 
 from __future__ import annotations
@@ -12,292 +16,182 @@ import argparse
 import json
 import os
 import random
-import signal
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
-import hotset
+from benchmarks.soak.figures import Figures
+from benchmarks.soak.job import Job
+from benchmarks.soak.kinds import DATA, KINDS, Deck, Fate
+from benchmarks.soak.processes import marked, wait_for
+from benchmarks.soak.server import Server
+from benchmarks.soak.trainer import BATCH, Order
+from benchmarks.sources import isolate
 
-SAMPLES, SMALLEST, LARGEST = 1200, 600, 2400
-SCHEMES = ("iis", "carousel", "hybrid")
-TRAINER = Path(__file__).with_name("trainer.py")
-STUCK = 180.0
-"""Seconds beyond its own after which a training counts as stuck."""
 GROWTH = 24 << 20
 """Bytes that the server may ever have more than in the first round."""
-PAUSE = (0.4, 1.6)
-"""Seconds between two kills."""
-
-
-@dataclass
-class Figures:
-    """What the soak saw."""
-
-    cycles: int = 0
-    killed_workers: int = 0
-    killed_servers: int = 0
-    memory: list[int] = field(default_factory=list)
-    """Of the long-lived server, at the end of each of its cycles."""
-    trained: dict[str, int] = field(default_factory=dict)
-
-    def add(self, said: dict[str, int]) -> None:
-        """Adds what a training says of itself."""
-        for name, count in said.items():
-            self.trained[name] = self.trained.get(name, 0) + count
-
-    def lines(self) -> list[str]:
-        """For people."""
-        rounds = len(SCHEMES)
-        first, last = ([mib(size) for size in part] for part in (self.memory[:rounds], self.memory[-rounds:]))
-        killed = f"killed workers {self.killed_workers}, killed servers {self.killed_servers}"
-        return [
-            f"cycles {self.cycles}, {killed}",
-            ", ".join(f"{name} {count:,}" for name, count in self.trained.items()),
-            f"server memory: first round {first} MiB, last {last} MiB",
-        ]
+ARRIVAL = (0.0, 2.0)
+"""Seconds until the next job takes a free place."""
+DOWN = (0.0, 1.5)
+"""Seconds until a killed server is started again."""
+SHORT = (2, 3, 5)
+"""Epochs of most jobs; the others have `--epochs`, enough to be measured for what they gain."""
+PACES = (0.0, 0.004, 0.02)
+"""Seconds that a batch takes to train."""
 
 
 class Soak:
     """One soak, below a folder of its own."""
 
-    def __init__(self, place: Path, seed: int, epochs: int) -> None:
-        self.place, self.seed, self.epochs = place, seed, epochs
-        self.draw = random.Random(seed)
-        self.figures = Figures()
-        self.data = files(place / "data", seed)
-        self.runtime = place / "run"
-        self.runtime.mkdir(mode=0o700)
-        self.socket = place / "steady.sock"
-        self.environment = {
-            **os.environ,
-            "HOTSET_RUNTIME_DIR": str(self.runtime),
-            "HOTSET_CACHE_DIR": str(place / "cache"),
-        }
-        self.environment.pop("HOTSET_SERVER", None)
-        command = [sys.executable, "-m", "hotset", "serve", "--socket", str(self.socket)]
-        self.log = (place / "log").open("a+")
-        """What servers and trainers say, shown when something fails."""
-        self.server = subprocess.Popen(
-            command, env=self.environment, stdin=subprocess.DEVNULL, stderr=self.log
+    def __init__(self, place: Path, asked: argparse.Namespace) -> None:
+        self.place, self.asked = place, asked
+        self.draw, self.figures = random.Random(asked.seed), Figures()
+        self.kinds = Deck(tuple(KINDS), self.draw)
+        self.fates = Deck(tuple(Fate), self.draw)
+        self.folders = {name: data.made(place, asked.samples, asked.seed) for name, data in DATA.items()}
+        # Less than all jobs ask for, so that they share it.
+        self.server = Server(place, f"{asked.samples * 1500 * asked.jobs // 8}B")
+        self.jobs: list[Job] = []
+        self.alone: Job | None = None
+        self.began = 0
+        self.left = self.until_kill()
+
+    def until_kill(self) -> int:
+        """Batches until the server is killed."""
+        epochs = self.draw.uniform(0.1, 1.5)
+        return round(epochs * float(self.asked.jobs * self.asked.samples) / BATCH)
+
+    def begin(self, *, private: bool = False) -> Job:
+        """The next job."""
+        kind = self.kinds.deal()
+        self.began += 1
+        folder = self.place / "jobs" / f"{self.began:04}"
+        folder.mkdir(parents=True)
+        order = Order(
+            job=f"{kind.partition(',')[0].replace('+', '-')}-{self.began}",
+            kind=kind,
+            place=self.folders[KINDS[kind].data],
+            folder=folder,
+            seed=self.draw.randrange(1 << 30),
+            faults=self.asked.seed,
+            epochs=min(self.asked.epochs, self.draw.choice((*SHORT, self.asked.epochs))),
+            pace=self.draw.choice(PACES),
+            workers=self.draw.randint(1, 2),
+            server=None if private else str(self.server.socket),
         )
-        wait_for("the server listens", self.socket.exists, 30)
+        return Job(order, self.asked.samples, self.fates, self.draw, self.figures)
 
-    def cycle(self, seconds: float) -> None:
-        """One training on each of the two servers."""
-        scheme = SCHEMES[self.figures.cycles % len(SCHEMES)]
-        self.train(scheme, seconds, steady=True)
-        self.look_after()
-        self.train(scheme, seconds, steady=False)
-        self.figures.cycles += 1
+    def run(self) -> None:
+        """Lets jobs come until the time is over and there were enough, and waits for the last."""
+        start = time.monotonic()
+        seconds = self.asked.minutes * 60
+        arrival, private = start, start
+        while True:
+            now = time.monotonic()
+            coming = now < start + seconds or self.began < self.asked.count
+            if coming and len(self.jobs) < self.asked.jobs and now >= arrival:
+                self.jobs.append(self.begin())
+                self.figures.most = max(self.figures.most, len(self.jobs))
+                arrival = now + self.draw.uniform(*ARRIVAL)
+            if coming and self.asked.private and self.alone is None:
+                self.alone = self.begin(private=True)
+                private = now + self.draw.uniform(2, 10)
+            if not coming and not self.jobs and self.alone is None:
+                break
+            going = [*self.jobs, *([self.alone] if self.alone else [])]
+            wait([job.line for job in going], 0.1)
+            self.left -= sum(job.hear() for job in going)
+            self.look(going)
+            if self.server.is_up and self.left <= 0 and (not seconds or now < start + seconds * 2 / 3):
+                self.server.kill(self.draw.uniform(*DOWN))
+                self.figures.server_kills += 1
+                self.left = self.until_kill()
+            if self.alone is not None and now >= private and self.alone.kill_private():
+                self.figures.private_kills += 1
+                private = now + self.draw.uniform(2, 10)
+        self.judge()
 
-    def train(self, scheme: str, seconds: float, *, steady: bool) -> None:
-        """A training process, and kills while it runs."""
-        own = {"HOTSET_SERVER": str(self.socket)} if steady else {}
-        number = self.draw.randrange(1 << 30)
-        command = [sys.executable, str(TRAINER), str(self.data), "--scheme", scheme, "--seed", str(number)]
-        command += ["--seconds", str(seconds), "--packages", str(self.place / "packages")]
-        command += ["--epochs", str(self.epochs)]
-        end = time.monotonic() + seconds + STUCK
-        trainer = subprocess.Popen(
-            command,
-            env={**self.environment, **own},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        assert trainer.stdout is not None
-        try:
-            assert trainer.stdout.readline() == "going\n", f"{scheme}: the training did not begin"
-            killing, killed = time.monotonic() + seconds, False
-            while trainer.poll() is None:
-                time.sleep(self.draw.uniform(*PAUSE))
-                # One at least: where all is slow, there may be nobody to kill before the time is over.
-                if time.monotonic() < killing or not killed:
-                    killed |= self.kill(trainer.pid, steady=steady)
-                if time.monotonic() >= end:
-                    self.ask(trainer.pid)
-                    raise AssertionError(f"{scheme} is stuck (seed {self.seed}, cycle {self.figures.cycles})")
-            assert trainer.returncode == 0, f"{scheme} failed (seed {self.seed}, cycle {self.figures.cycles})"
-            self.figures.add(json.loads(trainer.stdout.read()))
-        finally:
-            if trainer.poll() is None:
-                trainer.kill()
-            trainer.wait()
-            trainer.stdout.close()
-
-    def ask(self, trainer: int) -> None:
-        """Has a training that is stuck write down where it and its workers are."""
-        for process in [trainer, *workers_of(trainer)]:
-            print(f"process {process}:", file=self.log, flush=True)
-            os.kill(process, signal.SIGUSR1)
-            time.sleep(1)
-
-    def kill(self, trainer: int, *, steady: bool) -> bool:
-        """Kills a worker of the training, or the server that watches it; whether there was one."""
-        victims = workers_of(trainer) if steady else watchers_of(trainer)
-        if not victims:
-            return False
-        try:
-            os.kill(self.draw.choice(victims), signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        if steady:
-            self.figures.killed_workers += 1
-        else:
-            self.figures.killed_servers += 1
-        return True
-
-    def look_after(self) -> None:
-        """Nothing is left of a training that has ended; how much memory the server has."""
-        client = hotset.Client(str(self.socket), main_pid=os.getpid(), timeout=10)
-
-        def left() -> dict[str, Any]:
-            said = json.loads(client.stats(wait=10))
-            return {"jobs": len(said["jobs"])} | {
-                name: said["server"][name] for name in ("leases", "occupied")
-            }
-
-        wait_for(lambda: f"nothing is left: {left()}", lambda: not any(left().values()), 60)
-        client.close()
-        self.figures.memory.append(memory_of(self.server.pid))
+    def look(self, going: list[Job]) -> None:
+        """At what became of jobs and server."""
+        self.server.look()
+        for job in going:
+            if not job.act():
+                continue
+            if job is self.alone:
+                self.alone = None
+            else:
+                self.jobs.remove(job)
+            shutil.rmtree(job.order.folder)
+            if self.server.is_up:
+                self.figures.memory.append(self.server.memory())
 
     def judge(self) -> None:
-        """Whether the server's memory stayed as it was after the first round, or after its first training."""
-        memory, rounds = self.figures.memory, len(SCHEMES)
-        warm = rounds if len(memory) > rounds else 1
+        """Whether the server has nothing left, and no more memory than after the first round."""
+        if not self.server.is_up:
+            time.sleep(DOWN[1])
+            self.server.look()
+        self.server.until_empty()
+        memory = self.figures.memory
+        memory.append(self.server.memory())
+        warm = min(len(KINDS), len(memory) - 1)
         grown = max(memory[warm:]) - max(memory[:warm])
-        assert grown <= GROWTH, f"the server's memory grew: {[mib(size) for size in memory]} MiB"
-
-    def close(self) -> None:
-        """Ends the server, which must end by itself."""
-        self.server.send_signal(signal.SIGTERM)
-        try:
-            code = self.server.wait(30)
-        except subprocess.TimeoutExpired:
-            self.server.kill()
-            self.server.wait()
-            raise
-        finally:
-            self.log.close()
-        assert code == 0, f"the server ended with {code}"
+        assert grown <= GROWTH, f"the server's memory grew: {[size >> 20 for size in memory]} MiB"
 
     def show(self) -> None:
-        """The last that was said, for whoever looks for what went wrong."""
-        self.log.flush()
-        lines = (self.place / "log").read_text().splitlines()
-        print("\n".join(lines[-200:]), file=sys.stderr)
+        """What jobs and server do and have said, for whoever looks for what went wrong."""
+        for job in [*self.jobs, *([self.alone] if self.alone else [])]:
+            print(job.describe(), file=sys.stderr)
+        print(self.server.describe(), file=sys.stderr)
+
+    def close(self) -> None:
+        """Ends what is left, which must be the server alone if nothing was amiss."""
+        for job in [*self.jobs, *([self.alone] if self.alone else [])]:
+            job.close()
+        self.server.close()
 
 
-def soak(seconds: float, seed: int, each: float, epochs: int) -> Figures:
-    """Whole rounds over all strategies until the time is over, at least one."""
+def soak(asked: argparse.Namespace) -> Figures:
+    """A whole soak in a folder of its own, of which nothing stays."""
     with tempfile.TemporaryDirectory(prefix="hs-soak-") as folder:
-        going = Soak(Path(folder), seed, epochs)
-        end = time.monotonic() + seconds
+        place = Path(folder)
+        isolate(place)
+        going = Soak(place, asked)
         try:
-            while True:
-                for _ in SCHEMES:
-                    going.cycle(each)
-                if time.monotonic() >= end:
-                    break
-            going.judge()
+            going.run()
         except BaseException:
             going.show()
             raise
         finally:
             going.close()
+        wait_for(lambda: f"no process is left: {marked(place)}", lambda: not marked(place), 30)
+        left = sorted(path.name for path in Path(os.environ["HOTSET_RUNTIME_DIR"]).iterdir())
+        assert not left, f"left in the runtime directory: {left}"
     return going.figures
-
-
-def files(place: Path, seed: int) -> Path:
-    """Small files whose bytes nothing else could stand in for."""
-    draw = random.Random(seed)
-    for number in range(SAMPLES):
-        folder = place / f"{number // 256:03d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number:06d}.bin").write_bytes(draw.randbytes(draw.randint(SMALLEST, LARGEST)))
-    return place
-
-
-def workers_of(trainer: int) -> list[int]:
-    """The loader's workers: forked by the trainer, with its command line."""
-    own = arguments_of(trainer)
-    return [pid for pid in processes() if parent_of(pid) == trainer and own and arguments_of(pid) == own]
-
-
-def watchers_of(trainer: int) -> list[int]:
-    """The private servers that watch a training."""
-    watched = ["--watch", str(trainer)]
-    found = []
-    for pid in processes():
-        arguments = arguments_of(pid)
-        if any(arguments[at : at + 2] == watched for at in range(len(arguments))):
-            found.append(pid)
-    return found
-
-
-def processes() -> list[int]:
-    """All there are."""
-    return sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
-def arguments_of(pid: int) -> list[str]:
-    """A process's command line; nothing if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-    except OSError:
-        return []
-
-
-def parent_of(pid: int) -> int:
-    """A process's parent; 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
-
-
-def memory_of(pid: int) -> int:
-    """The bytes of a process that are its own: not the sealed memory it shares with its clients."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(f"process {pid} has no memory")
-
-
-def mib(size: int) -> int:
-    """Mebibytes."""
-    return round(size / (1 << 20))
-
-
-def wait_for(what: Any, true: Any, seconds: float) -> None:
-    """Waits until `true()`; fails with `what` if it does not come about."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds} s: {what() if callable(what) else what}"
-        time.sleep(0.05)
 
 
 def main() -> None:
     """Soaks, and prints the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--jobs", type=int, default=6, help="at once (%(default)s)")
+    parser.add_argument("--count", type=int, default=1, help="jobs at least, whatever the time")
+    parser.add_argument(
+        "--no-private", dest="private", action="store_false", help="no job with its own server"
+    )
+    parser.add_argument("--epochs", type=int, default=24, help="of a long job (%(default)s)")
+    parser.add_argument("--samples", type=int, default=1200, help="of the larger dataset (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--each", type=float, default=12.0, help="seconds of one training")
-    parser.add_argument("--epochs", type=int, default=0, help="epochs of one training at least")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
-    arguments = parser.parse_args()
+    asked = parser.parse_args()
     began = time.monotonic()
-    figures = soak(arguments.minutes * 60, arguments.seed, arguments.each, arguments.epochs)
-    print(f"soaked for {(time.monotonic() - began) / 60:.1f} minutes, seed {arguments.seed}: nothing amiss")
-    print("\n".join(figures.lines()))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(figures)))
+    figures = soak(asked)
+    print(f"soaked for {(time.monotonic() - began) / 60:.1f} minutes, seed {asked.seed}: nothing amiss\n")
+    print(figures.text())
+    if asked.json:
+        asked.json.write_text(json.dumps(figures.told()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""One training of the soak: checks every sample, and lives on when its workers are killed.
+"""One process of a job of the soak: checks every sample and every epoch, and says how far it is.
 
-Every sample becomes its hash, which is compared with the file's own. An epoch whose worker was killed begins
-over, as a trainer that restarts does. What it did stands in one JSON line at the end.
+Every sample becomes its hash, which is compared with the file's own. An epoch trained to its end must have
+had the ids that the sampler drew for it, in that order, and as many of each as its kind serves. An epoch of
+which a worker was killed begins over, by the same plan. Now and then the job saves where it stands and what
+it was served of the epoch; who goes on from there, or begins it over, must be served what was planned then.
 
 It trains in a thread that is not the main one, where torch finds dead workers by looking for them every five
 seconds. In the main thread its handler of SIGCHLD raises wherever that happens to be: inside the loader's own
@@ -10,37 +12,74 @@ queue it leaves a lock behind, and the loader waits for that lock for ever when 
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import hashlib
 import json
+import logging
+import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import hotset
 import torch
+from hotset import _core
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-BATCH, WORKERS, WIDTH = 32, 2, 16
-FAULTS = {
-    "throttle.latency": "1ms",
-    "fault.rate": "0.02",
-    "fault.stall": "0.01",
-    "fault.stall_for": "20ms",
-    "fault.truncate": "0.002",
-    "fault.swap": "0.002",
-}
-SCHEMES: dict[str, dict[str, Any]] = {
-    "iis": {"strategy": "iis", "policy": "icache", "packages": True},
-    "carousel": {"strategy": "carousel"},
-    "hybrid": {"strategy": "hybrid", "policy": "impact", "packages": True, "settings": {"warmup_max": 2}},
-}
+from benchmarks.soak.kinds import DATA, KINDS, Fate, Serves
+
+BATCH, WIDTH = 32, 16
+SAVED = 5
+"""Batches between two checkpoints."""
+WAIT = 60
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process shall train."""
+
+    job: str
+    kind: str
+    place: Path
+    """The folder of its dataset."""
+    folder: Path
+    """Where the job has its checkpoint, its packages and its log."""
+    seed: int
+    faults: int
+    """The seed of its storage's faults."""
+    epochs: int
+    pace: float
+    """Seconds that a batch takes to train."""
+    workers: int
+    before: Fate | None = None
+    """What became of the process that it goes on with, if it does."""
+    doomed: bool = False
+    """Whether it is to be killed, and so must not end by itself."""
+    server: str | None = None
+    """The server's socket; a private one without it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a job stands, and what it was served of the epoch under way."""
+
+    sampler: dict[str, Any]
+    epoch: int
+    ids: list[int]
+
+    def save(self, path: Path) -> None:
+        """Whole or not at all."""
+        partly = path.with_suffix(".partly")
+        partly.write_text(json.dumps(vars(self)))
+        partly.rename(path)
 
 
 def hashed(data: bytes | memoryview) -> bytes:
@@ -70,32 +109,64 @@ class Asking(Dataset[Any]):
                 told += 1
 
 
-def as_it_is(batch: Any) -> Any:
-    """Makes nothing of a batch."""
-    return batch
+class Drawn(Sampler[int]):
+    """Hotset's sampler, and what was drawn from it in this iteration."""
+
+    def __init__(self, sampler: hotset.Sampler) -> None:
+        self.sampler, self.ids = sampler, list[int]()
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        self.ids = []
+        for number in self.sampler:
+            self.ids.append(int(number))
+            yield number
 
 
 class Training:
     """A training and what it saw."""
 
-    def __init__(self, place: Path, scheme: str, seed: int, packages: Path) -> None:
-        files = sorted(path for path in place.rglob("*.bin"))
-        self.truth = [hashed(path.read_bytes()) for path in files]
+    def __init__(self, order: Order, line: Connection) -> None:
+        self.order, self.line, self.kind = order, line, KINDS[order.kind]
+        self.truth = [hashed(path.read_bytes()) for path in sorted(order.place.rglob("*.bin"))]
         self.dataset = hotset.Dataset(
-            str(place),
+            str(order.place),
             cache="25%",
             decode=hashed,
             with_ids=True,
-            wait=60,
-            storage_options={**FAULTS, "fault.seed": str(seed)},
+            wait=WAIT,
+            job=order.job,
+            storage_options=DATA[self.kind.data].options(order.faults),
         )
-        asked = dict(SCHEMES[scheme])
-        if asked.pop("packages", False):
-            asked |= {"packages": str(packages), "package_size": "32KiB"}
-        self.sampler = hotset.Sampler(self.dataset, seed=seed, **asked)
-        self.samples = Asking(self.dataset)
+        packages: dict[str, Any] = {}
+        if self.kind.packages:
+            packages = {"packages": str(order.folder / "packages"), "package_size": "32KiB"}
+        self.sampler = hotset.Sampler(
+            self.dataset,
+            self.kind.strategy,
+            policy=self.kind.policy,
+            settings=self.kind.settings,
+            seed=order.seed,
+            epochs=order.epochs,
+            resume=order.before is Fate.RESUMED,
+            **packages,
+        )
+        self.samples, self.drawn = Asking(self.dataset), Drawn(self.sampler)
         self.model = nn.Linear(WIDTH, 1)
-        self.seen = {"epochs": 0, "servings": 0, "deaths": 0, "changes": 0}
+        self.path = order.folder / "checkpoint.json"
+        self.known = Checkpoint({}, -1, [])
+        """The beginning of an epoch as it was served before this process."""
+        self.start = 0
+        """How much of it was trained before, and does not come again."""
+        self.seen = {"deaths": 0, "changes": 0}
+        if order.before is not None and self.path.exists():
+            self.known = Checkpoint(**json.loads(self.path.read_text()))
+            if order.before is Fate.LOADED:
+                self.sampler.load_state_dict(self.known.sampler)
+                self.start = len(self.known.ids)
+            assert self.sampler.epoch >= self.known.epoch, f"goes on in epoch {self.sampler.epoch}"
 
     def reevaluate(self) -> None:
         """Tells the strategy what it asks for before an epoch."""
@@ -116,33 +187,88 @@ class Training:
         loader: DataLoader[Any] = DataLoader(
             self.samples,
             batch_size=BATCH,
-            sampler=self.sampler,
-            num_workers=WORKERS,
+            sampler=self.drawn,
+            num_workers=self.order.workers,
             collate_fn=as_it_is,
+            worker_init_fn=partial(end_without, os.getpid()),
+            multiprocessing_context="fork",
         )
         while True:
             self.sampler.set_epoch(epoch)
             self.reevaluate()
-            served = 0
+            trained = self.known.ids[: self.start] if epoch == self.known.epoch else []
+            before, alive = len(trained), True
             try:
                 for batch, told in loader:
-                    wrong = [number for sample, number in batch if sample != self.truth[number]]
-                    assert not wrong, f"wrong bytes of {wrong}"
-                    ids = torch.tensor([number for _, number in batch])
-                    self.sampler.update(ids, losses(ids, epoch))
+                    self.train(batch, epoch, trained)
                     self.seen["changes"] += told
-                    served += len(batch)
             except RuntimeError as error:
                 # What torch says of a worker that is gone, and nothing else.
                 if "DataLoader worker" not in str(error):
                     raise
-                self.seen["deaths"] += 1
-                self.seen["servings"] += served
-                continue
-            assert served == len(self.sampler), f"{served} of {len(self.sampler)} samples in epoch {epoch}"
-            self.seen["servings"] += served
-            self.seen["epochs"] += 1
-            return
+                alive = False
+            planned = trained[:before] + self.drawn.ids
+            same = min(len(planned), len(self.known.ids)) if epoch == self.known.epoch else 0
+            assert planned[:same] == self.known.ids[:same], f"epoch {epoch} has another plan than before"
+            if alive:
+                self.check(epoch, trained, planned)
+                self.line.send("epoch")
+                return
+            assert trained == planned[: len(trained)], f"not in the order of the plan, in epoch {epoch}"
+            # Of an epoch that begins over all comes again.
+            self.seen["deaths"] += 1
+            self.known, self.start = Checkpoint({}, epoch, planned), 0
+
+    def train(self, batch: list[Any], epoch: int, trained: list[int]) -> None:
+        """Checks a batch, adds it to what was trained, and now and then says so on disk."""
+        ids = [int(number) for _, number in batch]
+        wrong = [number for sample, number in batch if sample != self.truth[number]]
+        assert not wrong, f"wrong bytes of {wrong}"
+        numbers = torch.tensor(ids)
+        self.sampler.update(numbers, losses(numbers, epoch))
+        trained += ids
+        if len(trained) // BATCH % SAVED == 0:
+            state = self.sampler.state_dict()
+            assert state["position"] == len(trained), f"{state['position']} for {len(trained)} trained"
+            Checkpoint(state, epoch, trained).save(self.path)
+        self.line.send(len(ids))
+        time.sleep(self.order.pace)
+
+    def check(self, epoch: int, trained: list[int], planned: list[int]) -> None:
+        """Whether a whole epoch was what its plan says, and its plan what its kind promises."""
+        assert trained == planned, f"epoch {epoch} was not served as it was planned"
+        assert len(trained) == len(self.sampler), f"{len(trained)} of {len(self.sampler)} in epoch {epoch}"
+        samples = len(self.truth)
+        if self.kind.serves is Serves.ALL:
+            assert sorted(trained) == list(range(samples)), f"not every id once in epoch {epoch}"
+        if self.kind.serves is Serves.SOME:
+            assert len(set(trained)) == len(trained), f"an id twice in epoch {epoch}"
+        if self.kind.strategy == "uniform":
+            plan = _core.uniform_plan(samples, self.order.seed, epoch, 0, 1, False)
+            assert trained == plan.block(0, samples), f"another order than the seed's in epoch {epoch}"
+
+    def run(self) -> dict[str, int]:
+        """All epochs that are left; what was seen."""
+        self.line.send(0)
+        for epoch in range(self.sampler.epoch, self.order.epochs):
+            self.epoch(epoch)
+            self.sampler.end_epoch(accuracy=epoch / self.order.epochs)
+        total = self.dataset.stats()["total"]
+        counted = {name: total[name] for name in ("packed", "packages_lost", "rejected_scores")}
+        if not self.order.doomed:
+            self.dataset.close()
+        return {**self.seen, **counted}
+
+
+def as_it_is(batch: Any) -> Any:
+    """Makes nothing of a batch."""
+    return batch
+
+
+def end_without(trainer: int, _: int) -> None:
+    """Ends a worker whose trainer was killed before torch could look who that was: it would stay for ever."""
+    if os.getppid() != trainer:
+        os._exit(1)
 
 
 def losses(ids: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -153,35 +279,34 @@ def losses(ids: torch.Tensor, epoch: int) -> torch.Tensor:
     return loss
 
 
-def main() -> None:
-    """Trains, and says what it saw."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("place", type=Path)
-    parser.add_argument("--scheme", choices=SCHEMES, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--epochs", type=int, default=0, help="at least as many, whatever the time")
-    parser.add_argument("--packages", type=Path, required=True)
-    arguments = parser.parse_args()
+class Strict(logging.Handler):
+    """Takes a place in another plan, which Hotset only warns of, for what it is here: a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remembers it."""
+        if "the state is a place" in record.getMessage():
+            self.said.append(record.getMessage())
+
+
+def main(order: Order, line: Connection) -> None:
+    """The process: trains, and says on `line` what came with each batch, when epochs end, and what it saw."""
+    log = os.open(order.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
     # Whoever finds it stuck asks it and its workers where they are.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    if order.server is not None:
+        os.environ["HOTSET_SERVER"] = order.server
+    logging.getLogger("hotset").addHandler(strict := Strict())
+    torch.set_num_threads(1)
     with ThreadPoolExecutor(1) as thread:
-        json.dump(thread.submit(train, arguments).result(), sys.stdout)
-
-
-def train(arguments: argparse.Namespace) -> dict[str, int]:
-    """A training until the time is over and it has trained enough; what it saw."""
-    training = Training(arguments.place, arguments.scheme, arguments.seed, arguments.packages)
-    end, epoch = time.monotonic() + arguments.seconds, 0
-    print("going", flush=True)
-    while time.monotonic() < end or epoch < arguments.epochs:
-        training.epoch(epoch)
-        epoch += 1
-    stats = training.dataset.stats()
-    total = {name: stats["total"][name] for name in ("packed", "packages_lost", "rejected_scores")}
-    training.dataset.close()
-    return {**training.seen, **total}
-
-
-if __name__ == "__main__":
-    main()
+        seen = thread.submit(lambda: Training(order, line).run()).result()
+    assert not strict.said, strict.said
+    line.send(seen)
+    while order.doomed:
+        signal.pause()
