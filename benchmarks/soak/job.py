@@ -11,15 +11,14 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.soak import trainer
 from benchmarks.soak.figures import Figures
 from benchmarks.soak.kinds import Deck, Fate
-from benchmarks.soak.processes import children_of, runs, wait_for, watchers_of
-from benchmarks.soak.trainer import BATCH, Order
+from benchmarks.soak.order import BATCH, TRAINER, Order, obey
+from benchmarks.soak.processes import children_of, kill_watcher, runs, wait_for
 
 _CONTEXT = get_context("forkserver")
 # Each process begins as a copy of one that has imported torch.
-_CONTEXT.set_forkserver_preload([trainer.__name__])
+_CONTEXT.set_forkserver_preload([TRAINER])
 
 ORPHANED = 60.0
 """Seconds in which a loader's workers must find that their trainer is gone; torch looks every five."""
@@ -44,7 +43,7 @@ class Job:
         self.fate = self._fates.deal()
         self.order = replace(self.order, doomed=self.fate.is_killed)
         self.line, theirs = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=trainer.main, args=(self.order, theirs), name=self.order.job)
+        self._process = _CONTEXT.Process(target=obey, args=(self.order, theirs), name=self.order.job)
         self._process.start()
         theirs.close()
         # In the first epochs, so that there is something left to go on with.
@@ -119,13 +118,9 @@ class Job:
                 self._counts["workers"] += 1
                 self.fate = Fate.ENDS
 
-    def kill_private(self) -> bool:
-        """Kills the private server that watches it; whether there was one."""
-        for server in watchers_of(self._process.pid or 0):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(server, signal.SIGKILL)
-                return True
-        return False
+    def kill_private(self, directory: Path) -> bool:
+        """Kills the private server that watches it, in that runtime directory; whether there was one."""
+        return kill_watcher(self._process.pid or 0, directory)
 
     def describe(self) -> str:
         """Has it and its workers write down where they are; its log."""

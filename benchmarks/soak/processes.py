@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +15,27 @@ def children_of(parent: int) -> list[int]:
     return [pid for pid in _all() if _stat(pid)[1:2] == [str(parent)] and runs(pid)]
 
 
-def watchers_of(trainer: int) -> list[int]:
-    """The private servers that watch a training."""
-    watched = ["--watch", str(trainer)]
-    found = []
-    for pid in _all():
-        arguments = _bytes(pid, "cmdline").decode(errors="replace").split("\0")
-        if any(arguments[at : at + 2] == watched for at in range(len(arguments))):
-            found.append(pid)
-    return found
+def kill_watcher(trainer: int, directory: Path) -> bool:
+    """Kills the private server that watches a training; whether there was one.
+
+    None while one is being started, which is under the lock of the runtime directory: whoever starts a server
+    takes its end for that of a server that cannot run.
+    """
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for pid in _all():
+            arguments = _bytes(pid, "cmdline").decode(errors="replace").split("\0")
+            watched = [arguments[at + 1] for at, name in enumerate(arguments[:-1]) if name == "--watch"]
+            if watched == [str(trainer)] and runs(pid):
+                os.kill(pid, signal.SIGKILL)
+                wait_for("the server is gone", lambda pid=pid: not runs(pid), 30)  # type: ignore[misc]
+                return True
+    except (BlockingIOError, ProcessLookupError):
+        pass
+    finally:
+        os.close(held)
+    return False
 
 
 def marked(folder: Path) -> list[int]:

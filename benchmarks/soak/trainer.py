@@ -35,36 +35,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.soak.kinds import DATA, KINDS, Fate, Serves
+from benchmarks.soak.order import BATCH, Order
 
-BATCH, WIDTH = 32, 16
+WIDTH = 16
+"""Bytes of a hash."""
 SAVED = 5
 """Batches between two checkpoints."""
 WAIT = 60
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a process shall train."""
-
-    job: str
-    kind: str
-    place: Path
-    """The folder of its dataset."""
-    folder: Path
-    """Where the job has its checkpoint, its packages and its log."""
-    seed: int
-    faults: int
-    """The seed of its storage's faults."""
-    epochs: int
-    pace: float
-    """Seconds that a batch takes to train."""
-    workers: int
-    before: Fate | None = None
-    """What became of the process that it goes on with, if it does."""
-    doomed: bool = False
-    """Whether it is to be killed, and so must not end by itself."""
-    server: str | None = None
-    """The server's socket; a private one without it."""
 
 
 @dataclass(frozen=True)
