@@ -5,6 +5,7 @@ Everything lies below one temporary folder, and every process started here is en
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -12,13 +13,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import hotset
 from hotset import _core
+from hotset._dataset.numbers import numbers_of
 
 RUN = "bench"
 """The name all processes of a run say, so that they find the same private server."""
@@ -80,9 +82,17 @@ class Opened:
             raise SkippedError(f"the server grants {said['granted']:,} of {whole:,} bytes: too little memory")
         return job
 
-    def plan(self) -> str:
+    def plan(self, name: str = "planned") -> str:
         """A job that `uniform` plans."""
-        return self._job("planned", strategy="uniform")
+        return self._job(name, strategy="uniform")
+
+    def planned(self, job: str, size: int) -> Iterator[list[int]]:
+        """The batches of its plan, epoch after epoch, as the indices that training asks with."""
+        for epoch in itertools.count():
+            plan = self.client.begin_epoch(job, epoch, rank=0, world=1, start=0, wait=WAIT)
+            number = numbers_of(epoch)
+            for first in range(0, len(plan), size):
+                yield [number(id_) for id_ in plan.block(first, min(first + size, len(plan)))]
 
     def keys(self) -> list[str]:
         """The path of each sample, by its id."""
@@ -104,6 +114,11 @@ class Counters:
     served: int
     hit: int
     storage_reads: int
+
+    @classmethod
+    def sum(cls, counted: Sequence[Counters]) -> Counters:
+        """Of several jobs."""
+        return cls(*(sum(getattr(one, name) for one in counted) for name in cls.__match_args__))
 
     def check(self, before: Counters, asked: int) -> None:
         """Fails unless exactly `asked` samples were served since `before`, and all were hits."""

@@ -41,12 +41,24 @@ from benchmarks.hits.arms import (
     warm,
 )
 from benchmarks.report import Line, Ratio, Section, save, summary
-from benchmarks.sources import Opened, Samples, SkippedError, UntrueError, echo_server, isolate, redis_server
+from benchmarks.sources import (
+    Counters,
+    Opened,
+    Samples,
+    SkippedError,
+    UntrueError,
+    echo_server,
+    isolate,
+    redis_server,
+)
 
 SMALL, LARGE = 900, 110 << 10
 """Bytes of a sample: a CIFAR image, and about ImageNet's mean."""
 CORES = 2
 READERS = 6
+JOBS = 8
+RATE = 1_600
+"""Calls a second of all jobs together: a fifth of what one reader alone can do."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ def main() -> int:
     began = time.monotonic()
     try:
         with workplace() as folder:
-            for measured in (small_samples, large_samples, many_readers):
+            for measured in (small_samples, large_samples, many_readers, several_jobs):
                 section = measured(folder, size)
                 sections.append(section)
                 print(section.text() + "\n", flush=True)
@@ -192,6 +204,36 @@ def many_readers(folder: Path, size: Size) -> Section:
     section.ratios.append(Ratio(f"total rate, {READERS} : {CORES} readers", six.times(two), 0.9))
     if floor.values:
         section.ratios.append(Ratio("p99, hotset : echo", calls.times(floor), 2, at_most=True))
+    return section
+
+
+def several_jobs(folder: Path, size: Size) -> Section:
+    """Several jobs beside one, at the same rate of all calls together."""
+    each = f"{RATE:,} batches of {size.batch} a second in all"
+    section = Section(f"hit, {SMALL / 1000:g} KB samples, {each}, on {len(os.sched_getaffinity(0))} cores")
+    samples = Samples(folder / "small", size.small, SMALL)
+    opened = Opened(samples)
+    warm(samples, opened, opened.keys(), size.batch)
+    one = Line("one job, one reader, p99 of a call", [], "us")
+    shared = Line(f"one job without a plan, {JOBS} readers", [], "us")
+    many = Line(f"{JOBS} jobs, a reader each", [], "us")
+    with load.started(load.Setting(samples, size.batch, None, planned=True), JOBS) as readers:
+        for number in range(size.rounds + 1):
+            for line, server, count in (
+                (one, "planned", 1),
+                (shared, "hotset", JOBS),
+                (many, "planned", JOBS),
+            ):
+                jobs = readers.jobs[:count] if server == "planned" else [opened.kept]
+                before = [opened.counters(job) for job in jobs]
+                found = readers.run(server, count, size.load_seconds, RATE)
+                after = [opened.counters(job) for job in jobs]
+                Counters.sum(after).check(Counters.sum(before), found.batches * size.batch)
+                if number > 0:
+                    line.values.append(found.p99 * 1e6)
+    section.lines = [one, shared, many]
+    section.ratios.append(Ratio(f"p99, {JOBS} jobs : one job", many.times(one), 2, at_most=True))
+    section.ratios.append(Ratio(f"p99, {JOBS} jobs : one job of {JOBS} readers", many.times(shared)))
     return section
 
 

@@ -1,9 +1,10 @@
 """Several readers at once, in processes of their own, on a Hotset server or on the echo server.
 
-Both loads are closed loops of the same work: ask, wait for the answer, make a view of each sample, drop them,
-ask again. On the echo server a request and an answer have as many bytes as Hotset's, and the views are made
-of a batch that the reader holds all the time. So the two differ in what the server and the native client do,
-not in what else the cores are busy with. What is timed is the call alone.
+Loads are closed loops of the same work, unless they are paced: ask, wait for the answer, make a view of each
+sample, drop them, ask again. Paced readers ask in turn, at equal distances. On the echo server a request and
+an answer have as many bytes as Hotset's, and the views are made of a batch that the reader holds. So
+the two differ in what the server and the native client do, not in what else the cores are busy with. What is
+timed is the call alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing.connection import Connection
 from statistics import quantiles
 from typing import Any
@@ -36,15 +38,23 @@ class Setting:
     batch: int
     echo: str | None
     """The echo server's socket."""
+    planned: bool = False
+    """Whether each reader has a job of its own too, with a plan."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a reader shall do: `hotset` or `echo`, from a time of the monotonic clock on."""
+    """What a reader shall do, from a time of the monotonic clock on.
+
+    `hotset`: any samples, of the job that all readers have; `planned`: along the plan of a job of its own;
+    `echo`: nothing of Hotset's.
+    """
 
     server: str
     begin: float
     seconds: float
+    every: float = 0.0
+    """Seconds from one call to the next, from `begin` on; 0 for a closed loop."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +80,15 @@ class Load:
 class Readers:
     """Reader processes that wait for orders."""
 
-    def __init__(self, lines: list[Connection], batch: int) -> None:
-        self._lines, self._batch = lines, batch
+    def __init__(self, lines: list[Connection], jobs: list[str], batch: int) -> None:
+        self._lines, self.jobs, self._batch = lines, jobs, batch
 
-    def run(self, server: str, readers: int, seconds: float) -> Load:
-        """Lets the first `readers` run together."""
+    def run(self, server: str, readers: int, seconds: float, rate: float = 0.0) -> Load:
+        """Lets the first `readers` run together, at `rate` calls a second of all if there is one."""
         lines = self._lines[:readers]
-        order = Order(server, time.monotonic() + _LEAD, seconds)
-        for line in lines:
-            line.send(order)
+        begin, apart = time.monotonic() + _LEAD, 1 / rate if rate else 0.0
+        for number, line in enumerate(lines):
+            line.send(Order(server, begin + number * apart, seconds, readers * apart))
         turns = [_answer(line) for line in lines]
         waits = [wait for turn in turns for wait in turn.waits]
         rate = sum(len(turn.waits) * self._batch / turn.seconds for turn in turns)
@@ -99,9 +109,7 @@ def started(setting: Setting, count: int) -> Iterator[Readers]:
             theirs.close()
             lines.append(ours)
             processes.append(process)
-        for line in lines:
-            _answer(line)
-        yield Readers(lines, setting.batch)
+        yield Readers(lines, [_answer(line) for line in lines], setting.batch)
     finally:
         for line in lines:
             line.close()
@@ -122,32 +130,44 @@ def _answer(line: Connection) -> Any:
 
 
 def _reader(line: Connection, setting: Setting, number: int) -> None:
-    """A reader process: says when it is ready, then does each order, until its line is closed."""
+    """A reader process: says which job it has when it is ready, then does each order, until the end."""
     opened = Opened(setting.samples)
     order = random.Random(number)
     everything = range(setting.samples.count)
     batches = [order.sample(everything, setting.batch) for _ in range(64)]
-    ask = {"hotset": _hotset(opened)}
+    job = opened.kept
+    ask: dict[str, tuple[Callable[[list[int]], _core.Batch], Iterator[list[int]]]]
+    ask = {"hotset": (_hotset(opened, opened.kept), cycle(batches))}
     if setting.echo is not None:
-        ask["echo"] = _echo(opened, setting, batches[0])
-    line.send("ready")
+        ask["echo"] = (_echo(opened, setting, batches[0]), cycle(batches))
+    if setting.planned:
+        job = opened.plan(f"reader-{number}")
+        one, planned = _hotset(opened, job), opened.planned(job, setting.batch)
+        # In its first epoch the plan reads every sample, also where another job has its bytes.
+        for _ in range(-(-setting.samples.count // setting.batch)):
+            one(next(planned))
+        ask["planned"] = one, planned
+    line.send(job)
     while True:
         try:
             ordered: Order = line.recv()
         except (EOFError, KeyboardInterrupt):
             return
-        line.send(_turn(ask[ordered.server], batches, ordered))
+        line.send(_turn(*ask[ordered.server], ordered))
 
 
-def _turn(ask: Callable[[list[int]], _core.Batch], batches: list[list[int]], order: Order) -> Turn:
+def _turn(ask: Callable[[list[int]], _core.Batch], batches: Iterator[list[int]], order: Order) -> Turn:
     clock = time.monotonic
     time.sleep(max(order.begin - clock(), 0.0))
     waits: list[float] = []
     began = clock()
     end = began + order.seconds
     while True:
+        ids = next(batches)
+        if order.every:
+            time.sleep(max(order.begin + len(waits) * order.every - clock(), 0.0))
         before = clock()
-        batch = ask(batches[len(waits) % len(batches)])
+        batch = ask(ids)
         after = clock()
         waits.append(after - before)
         batch.views()
@@ -155,8 +175,8 @@ def _turn(ask: Callable[[list[int]], _core.Batch], batches: list[list[int]], ord
             return Turn(clock() - began, waits)
 
 
-def _hotset(opened: Opened) -> Callable[[list[int]], _core.Batch]:
-    client, job = opened.client, opened.kept
+def _hotset(opened: Opened, job: str) -> Callable[[list[int]], _core.Batch]:
+    client = opened.client
     return lambda ids: client.get_batch(job, ids, rank=0, wait=WAIT)
 
 

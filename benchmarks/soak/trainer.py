@@ -108,15 +108,8 @@ class Training:
     def __init__(self, order: Order, line: Connection) -> None:
         self.order, self.line, self.kind = order, line, KINDS[order.kind]
         self.truth = [hashed(path.read_bytes()) for path in sorted(order.place.rglob("*.bin"))]
-        self.dataset = hotset.Dataset(
-            str(order.place),
-            cache="25%",
-            decode=hashed,
-            with_ids=True,
-            wait=WAIT,
-            job=order.job,
-            storage_options=DATA[self.kind.data].options(order.faults),
-        )
+        self.seen = {"deaths": 0, "changes": 0, "refused": 0}
+        self.dataset = self.opened(time.monotonic() + WAIT)
         packages: dict[str, Any] = {}
         if self.kind.packages:
             packages = {"packages": str(order.folder / "packages"), "package_size": "32KiB"}
@@ -137,13 +130,30 @@ class Training:
         """The beginning of an epoch as it was served before this process."""
         self.start = 0
         """How much of it was trained before, and does not come again."""
-        self.seen = {"deaths": 0, "changes": 0}
         if order.before is not None and self.path.exists():
             self.known = Checkpoint(**json.loads(self.path.read_text()))
             if order.before is Fate.LOADED:
                 self.sampler.load_state_dict(self.known.sampler)
                 self.start = len(self.known.ids)
             assert self.sampler.epoch >= self.known.epoch, f"goes on in epoch {self.sampler.epoch}"
+
+    def opened(self, until: float) -> hotset.Dataset:
+        """The dataset; a server that is being started again is tried again, as a launcher would."""
+        while True:
+            try:
+                return hotset.Dataset(
+                    str(self.order.place),
+                    cache="25%",
+                    decode=hashed,
+                    with_ids=True,
+                    wait=WAIT,
+                    job=self.order.job,
+                    storage_options=DATA[self.kind.data].options(self.order.faults),
+                )
+            except hotset.UnavailableError:
+                self.seen["refused"] += 1
+                if time.monotonic() >= until:
+                    raise
 
     def reevaluate(self) -> None:
         """Tells the strategy what it asks for before an epoch."""
