@@ -205,8 +205,8 @@ def isolate(folder: Path) -> None:
 
 
 @contextmanager
-def served(folder: Path, concurrency: int, name: str = "server.sock") -> Iterator[Path]:
-    """The socket of a server with that many reads in flight, ended at the end."""
+def served(folder: Path, concurrency: int, name: str = "server.sock", *more: str) -> Iterator[Path]:
+    """The socket of a server with that many reads in flight and `more` of its options, ended at the end."""
     socket = folder / "run" / name
     command = [
         sys.executable,
@@ -218,7 +218,9 @@ def served(folder: Path, concurrency: int, name: str = "server.sock") -> Iterato
         "--concurrency",
         str(concurrency),
     ]
-    process = subprocess.Popen([*command, "--log", "warn"], stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, *more, "--log", "warn"], stdin=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         end = time.monotonic() + 20
         while not socket.exists():

@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -125,7 +124,6 @@ class Soak:
                 self.alone = None
             else:
                 self.jobs.remove(job)
-            shutil.rmtree(job.order.folder)
             if self.server.is_up:
                 self.figures.memory.append(self.server.memory())
 
