@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 BATCH, SAMPLES, SIZE = 256, 2048, 900
@@ -32,6 +33,7 @@ SERVE = LOAD + 'sys.exit(core.main(["hotset", *arguments]))'
 READ = (
     LOAD
     + f"""\
+import json
 socket, tree, batches = arguments
 client = core.Client(socket, main_pid=0, timeout={WAIT})
 dataset = client.open_dataset(tree, layout="files", wait={WAIT})["dataset"]
@@ -47,7 +49,9 @@ for epoch in range(1 + -(-int(batches) * {BATCH} // {SAMPLES})):
         batch = client.get_batch("hits", ids, rank=0, matched=True, wait={WAIT})
         views = batch.views()
         del views, batch
+(job,) = json.loads(client.stats("hits", wait={WAIT}))["jobs"]
 client.close()
+print(json.dumps(job["total"]))
 """
 )
 
@@ -58,33 +62,50 @@ def counted(out: Path) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(("summary:", "totals:")))
 
 
+def files(tree: Path) -> Path:
+    """The samples."""
+    tree.mkdir()
+    for number in range(SAMPLES):
+        (tree / f"{number:06d}.bin").write_bytes(bytes([number % 256]) * SIZE)
+    return tree
+
+
 def run(native: str, tree: Path, batches: int, work: Path) -> tuple[int, int]:
     """The instructions of a server and a client that reads so many batches of hits."""
     work.mkdir(mode=0o700)
-    valgrind = ["valgrind", "--tool=callgrind", "--quiet"]
+    outs = work / "server.out", work / "client.out"
+    under = [["valgrind", "--tool=callgrind", "--quiet", f"--callgrind-out-file={out}"] for out in outs]
+    read(native, tree, batches, work, *under)
+    return counted(outs[0]), counted(outs[1])
+
+
+def read(
+    native: str,
+    tree: Path,
+    batches: int,
+    work: Path,
+    serving: Sequence[str] = (),
+    reading: Sequence[str] = (),
+) -> dict[str, int]:
+    """Has a client read so many batches of hits, both under a command if there is one; what was counted."""
     python = [sys.executable, "-I", "-S", "-c"]
     environment = os.environ | {"HOTSET_RUNTIME_DIR": str(work), "XDG_CACHE_HOME": str(work / "cache")}
-    socket, outs = work / "s", (work / "server.out", work / "client.out")
+    socket = work / "s"
     serve = ["serve", "--socket", str(socket), "--concurrency", "2"]
     with (work / "log").open("w") as log:
         server = subprocess.Popen(
-            [*valgrind, f"--callgrind-out-file={outs[0]}", *python, SERVE, native, *serve],
-            env=environment,
-            stdout=log,
-            stderr=log,
+            [*serving, *python, SERVE, native, *serve], env=environment, stdout=log, stderr=log
         )
         try:
             until = time.monotonic() + WAIT
             while not socket.exists() and time.monotonic() < until and server.poll() is None:
                 time.sleep(0.1)
-            command = [*python, READ, native, str(socket), str(tree), str(batches)]
-            subprocess.run(
-                [*valgrind, f"--callgrind-out-file={outs[1]}", *command], env=environment, check=True
-            )
+            command = [*reading, *python, READ, native, str(socket), str(tree), str(batches)]
+            said = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
         finally:
             server.terminate()
             server.wait(WAIT)
-    return counted(outs[0]), counted(outs[1])
+    return dict(json.loads(said))
 
 
 def main() -> None:
@@ -97,10 +118,7 @@ def main() -> None:
         sys.exit("valgrind is missing: install it (Debian: apt-get install valgrind)")
     found = []
     with tempfile.TemporaryDirectory(prefix="hs-") as place:
-        tree = Path(place) / "tree"
-        tree.mkdir()
-        for number in range(SAMPLES):
-            (tree / f"{number:06d}.bin").write_bytes(bytes([number % 256]) * SIZE)
+        tree = files(Path(place) / "tree")
         for at, native in enumerate(asked.native):
             few = run(native, tree, FEW, Path(place) / f"{at}-few")
             many = run(native, tree, MANY, Path(place) / f"{at}-many")
