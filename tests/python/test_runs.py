@@ -199,6 +199,17 @@ def test_resume_of_nothing_starts_and_needs_a_name(trainings: Trainings) -> None
         hotset.Sampler(train, resume=True)
 
 
+def test_a_dataset_that_could_be_made_at_the_second_try_has_the_name_it_would_have_had(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "tree"
+    with pytest.raises(hotset.InvalidError, match="there is no directory"):
+        hotset.Dataset(place, job="exp")
+    equal_files(place, 4, 60)
+    names = [hotset.Dataset(place, job="exp").stats()["job"] for _ in range(2)]
+    assert names == ["exp/tree", "exp/tree#2"], "another would not be found again by `resume=True`"
+
+
 def test_a_place_that_nobody_remembers_is_said(trainings: Trainings, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     trainings.run("--job", "exp", "--epochs", "5", "--checkpoint", str(kept), "--save", "0")

@@ -68,7 +68,7 @@ class Job:
 def new(job: str | None, place: str, settings: Settings) -> Job:
     """The job of the dataset that this process now makes from `place`."""
     run = run_name(job, settings)
-    folder = place.rstrip("/").rpartition("/")[2] or "root"
+    folder = _folder(place)
     _numbers[run, folder] += 1
     number = _numbers[run, folder]
     launched = settings.launch is not None
@@ -82,6 +82,15 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
         parent=_parent() if launched else "",
         rank=settings.rank,
     )
+
+
+def give_back(job: Job, place: str) -> None:
+    """Forgets the name of a dataset that could not be made: a second try is the same dataset, not another."""
+    _numbers[job.run, _folder(place)] -= 1
+
+
+def _folder(place: str) -> str:
+    return place.rstrip("/").rpartition("/")[2] or "root"
 
 
 def _parent() -> str:

@@ -74,8 +74,12 @@ class ServerSource(ListedSource):
         """What the user should know of the run as it begins."""
         self._joined: _core.Client | None = None
         """The connection on which this process is in the job."""
-        self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
-        self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
+        try:
+            self._link = server.find(self.job.run, self.job.main_pid, settings, deadline)
+            self._catalog = self._link.call(lambda client, left: self._list(client, left, progress), deadline)
+        except BaseException:
+            job.give_back(self.job, listing.place)
+            raise
 
     @property
     def past_server(self) -> bool:
