@@ -54,8 +54,8 @@ bench-live: .venv/.wheel ## Measure what strategies and policies save on storage
 	$(BIN)/python -m benchmarks.live.reports
 
 .PHONY: soak
-soak: .venv/.wheel ## Train for MINUTES=30 while workers, servers and storage fail, and look for what is amiss
-	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30) $(ARGS)
+soak: .venv/.wheel ## Train six jobs for MINUTES=30 while jobs, servers and storage fail, and look for what is amiss
+	$(BIN)/python -m benchmarks.soak --jobs 6 --minutes $(or $(MINUTES),30) $(ARGS)
 
 ##@ Develop
 
