@@ -64,7 +64,7 @@ class Opened:
         self.samples = samples
         self.client: _core.Client = hotset.connect(job=RUN, wait=WAIT)
         self.dataset = self.client.open_dataset(str(samples.folder), layout="files", wait=WAIT)["dataset"]
-        self.kept = self._job("kept", strategy="")
+        self.kept = self.keep("kept")
         """The job of a dataset without a sampler: any id may be asked for at any time."""
 
     def _job(self, name: str, strategy: str) -> str:
@@ -81,6 +81,10 @@ class Opened:
         if said["granted"] < whole:
             raise SkippedError(f"the server grants {said['granted']:,} of {whole:,} bytes: too little memory")
         return job
+
+    def keep(self, name: str) -> str:
+        """Another job of a dataset without a sampler."""
+        return self._job(name, strategy="")
 
     def plan(self, name: str = "planned") -> str:
         """A job that `uniform` plans."""

@@ -214,26 +214,28 @@ def several_jobs(folder: Path, size: Size) -> Section:
     samples = Samples(folder / "small", size.small, SMALL)
     opened = Opened(samples)
     warm(samples, opened, opened.keys(), size.batch)
-    one = Line("one job, one reader, p99 of a call", [], "us")
-    shared = Line(f"one job without a plan, {JOBS} readers", [], "us")
-    many = Line(f"{JOBS} jobs, a reader each", [], "us")
-    with load.started(load.Setting(samples, size.batch, None, planned=True), JOBS) as readers:
+    arms = (
+        (Line("one job, one reader, p99 of a call", [], "us"), "planned", 1),
+        (Line(f"{JOBS} jobs, a reader each", [], "us"), "planned", JOBS),
+        (Line(f"one job without a plan, {JOBS} readers", [], "us"), "hotset", JOBS),
+        (Line(f"{JOBS} jobs without plans, a reader each", [], "us"), "own", JOBS),
+    )
+    with load.started(load.Setting(samples, size.batch, None, own=True), JOBS) as readers:
         for number in range(size.rounds + 1):
-            for line, server, count in (
-                (one, "planned", 1),
-                (shared, "hotset", JOBS),
-                (many, "planned", JOBS),
-            ):
-                jobs = readers.jobs[:count] if server == "planned" else [opened.kept]
+            for line, kind, count in arms:
+                jobs = {own[kind] for own in readers.jobs[:count]}
                 before = [opened.counters(job) for job in jobs]
-                found = readers.run(server, count, size.load_seconds, RATE)
+                found = readers.run(kind, count, size.load_seconds, RATE)
                 after = [opened.counters(job) for job in jobs]
                 Counters.sum(after).check(Counters.sum(before), found.batches * size.batch)
                 if number > 0:
                     line.values.append(found.p99 * 1e6)
-    section.lines = [one, shared, many]
+    section.lines = [line for line, *_ in arms]
+    one, many, readers_of_one, without_plans = section.lines
     section.ratios.append(Ratio(f"p99, {JOBS} jobs : one job", many.times(one), 2, at_most=True))
-    section.ratios.append(Ratio(f"p99, {JOBS} jobs : one job of {JOBS} readers", many.times(shared)))
+    section.ratios.append(
+        Ratio(f"the same without plans : {JOBS} readers of one", without_plans.times(readers_of_one))
+    )
     return section
 
 

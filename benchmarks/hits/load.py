@@ -14,7 +14,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -38,16 +38,16 @@ class Setting:
     batch: int
     echo: str | None
     """The echo server's socket."""
-    planned: bool = False
-    """Whether each reader has a job of its own too, with a plan."""
+    own: bool = False
+    """Whether each reader has jobs of its own too, one without and one with a plan."""
 
 
 @dataclass(frozen=True)
 class Order:
     """What a reader shall do, from a time of the monotonic clock on.
 
-    `hotset`: any samples, of the job that all readers have; `planned`: along the plan of a job of its own;
-    `echo`: nothing of Hotset's.
+    `hotset`: any samples, of the job that all readers have; `own`: the same of a job of its own; `planned`:
+    along the plan of another job of its own; `echo`: nothing of Hotset's.
     """
 
     server: str
@@ -80,8 +80,9 @@ class Load:
 class Readers:
     """Reader processes that wait for orders."""
 
-    def __init__(self, lines: list[Connection], jobs: list[str], batch: int) -> None:
+    def __init__(self, lines: list[Connection], jobs: list[dict[str, str]], batch: int) -> None:
         self._lines, self.jobs, self._batch = lines, jobs, batch
+        """The jobs of each, by what it may be ordered to ask."""
 
     def run(self, server: str, readers: int, seconds: float, rate: float = 0.0) -> Load:
         """Lets the first `readers` run together, at `rate` calls a second of all if there is one."""
@@ -130,24 +131,25 @@ def _answer(line: Connection) -> Any:
 
 
 def _reader(line: Connection, setting: Setting, number: int) -> None:
-    """A reader process: says which job it has when it is ready, then does each order, until the end."""
+    """A reader process: says which jobs it has when it is ready, then does each order, until the end."""
     opened = Opened(setting.samples)
     order = random.Random(number)
     everything = range(setting.samples.count)
     batches = [order.sample(everything, setting.batch) for _ in range(64)]
-    job = opened.kept
     ask: dict[str, tuple[Callable[[list[int]], _core.Batch], Iterator[list[int]]]]
     ask = {"hotset": (_hotset(opened, opened.kept), cycle(batches))}
     if setting.echo is not None:
         ask["echo"] = (_echo(opened, setting, batches[0]), cycle(batches))
-    if setting.planned:
-        job = opened.plan(f"reader-{number}")
-        one, planned = _hotset(opened, job), opened.planned(job, setting.batch)
-        # In its first epoch the plan reads every sample, also where another job has its bytes.
-        for _ in range(-(-setting.samples.count // setting.batch)):
-            one(next(planned))
-        ask["planned"] = one, planned
-    line.send(job)
+    jobs = {"hotset": opened.kept}
+    if setting.own:
+        jobs |= {"own": opened.keep(f"own-{number}"), "planned": opened.plan(f"planned-{number}")}
+        ask["own"] = _hotset(opened, jobs["own"]), cycle(batches)
+        ask["planned"] = _hotset(opened, jobs["planned"]), opened.planned(jobs["planned"], setting.batch)
+        # A job's own first pass reads every sample, also where another job has its bytes.
+        for name, whole in (("own", _parts(everything, setting.batch)), ("planned", ask["planned"][1])):
+            for _ in range(-(-len(everything) // setting.batch)):
+                ask[name][0](next(whole))
+    line.send(jobs)
     while True:
         try:
             ordered: Order = line.recv()
@@ -173,6 +175,11 @@ def _turn(ask: Callable[[list[int]], _core.Batch], batches: Iterator[list[int]],
         batch.views()
         if after >= end:
             return Turn(clock() - began, waits)
+
+
+def _parts(ids: Sequence[int], size: int) -> Iterator[list[int]]:
+    for first in range(0, len(ids), size):
+        yield list(ids[first : first + size])
 
 
 def _hotset(opened: Opened, job: str) -> Callable[[list[int]], _core.Batch]:

@@ -39,10 +39,9 @@ from benchmarks.sources import Samples, UntrueError, isolate, served
 
 REQUESTS, LATENCY = 16, "5ms"
 CACHE, FRACTION = "20%", 0.7
-BATCH = 16
-PACES = (0.00075, 0.001875)
-"""Seconds of a batch: 12 and 30 ms for 256 samples, as in the simulator's figure. They are smaller, so that
-a short run has enough of them to be measured."""
+BATCH = 32
+PACES = (0.0015, 0.00375)
+"""Seconds of a batch: 12 and 30 ms for 256 samples, as in the simulator's figure."""
 MODELS = ("shufflenet", "resnet18")
 FIRST = 10
 """The first epoch of a trace that is used: losses of a model that has learned something."""
