@@ -38,8 +38,13 @@ fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
     let Some(stats) = stats else { return vec![socket.to_owned()] };
     let limit =
         if stats.memory_limit > 0 { format!(" of {}", human(stats.memory_limit)) } else { String::new() };
+    let spared = if stats.spared > 0 {
+        format!(", {} spared by equal samples", human(stats.spared))
+    } else {
+        String::new()
+    };
     let memory = format!(
-        "  cache {}{limit} + reserve {}, {} in use ({} passing), {}, {}, {} of {} reads in flight",
+        "  cache {}{limit} + reserve {}, {} in use ({} passing{spared}), {}, {}, {} of {} reads in flight",
         human(stats.capacity),
         human(stats.reserve),
         human(stats.occupied),

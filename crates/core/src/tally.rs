@@ -260,9 +260,9 @@ impl Tally {
         clock.probe_bytes += traffic.bytes;
     }
 
-    /// What the plan of `epoch` asked for was at hand.
-    pub fn joined(&mut self, epoch: u64, traffic: Traffic) {
-        let clock = &mut self.of(Some(epoch)).clock;
+    /// What the plan of `epoch` asked for, or what was counted as read, was at hand.
+    pub fn joined(&mut self, epoch: Option<u64>, traffic: Traffic) {
+        let clock = &mut self.of(epoch).clock;
         clock.joined += traffic.reads;
         clock.joined_requests += traffic.requests;
         clock.joined_bytes += traffic.bytes;

@@ -276,7 +276,7 @@ impl Engine {
             }
             let (back, _) = sync::wait(&signal, state, wait.tick());
             state = back;
-            match state.give_up_packages() {
+            match state.stop_waiting() {
                 Ok(true) => fetching::wake(&self.shared, &mut state),
                 Ok(false) => {}
                 Err(error) => break Err(error),
@@ -400,8 +400,9 @@ impl State {
         }
     }
 
-    /// Reads the samples of packages alone that readers have waited for longer than `patience`. True if there were any.
-    fn give_up_packages(&mut self) -> Result<bool> {
+    /// Reads the samples of packages alone that readers have waited for longer than `patience`, and what another job has
+    /// not read for too long. True if there were any.
+    fn stop_waiting(&mut self) -> Result<bool> {
         let overdue = self.rooms.fetching_mut().take_overdue(self.config.patience);
         for (payer, package, objects) in &overdue {
             if let Some(job) = self.jobs.get_mut(payer.job) {
@@ -410,7 +411,8 @@ impl State {
             }
             objects.iter().try_for_each(|&object| self.rooms.read_alone(object, Cause::Recovery))?;
         }
-        Ok(!overdue.is_empty())
+        let slow = self.rooms.fetching_mut().unfollow_slow();
+        Ok(slow || !overdue.is_empty())
     }
 
     /// What to say of a batch that did not arrive in time.

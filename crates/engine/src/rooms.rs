@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use hotset_core::cache::Cache;
+use hotset_core::contents::Hash;
 use hotset_core::{Error, Id, Result};
 
 use crate::caches::Caches;
 use crate::dataset::Dataset;
-use crate::fetching::{Cause, Fetch, Fetching, Payer};
-use crate::residency::{Residency, View};
+use crate::fetching::{Begun, Cause, Fetching, Payer};
+use crate::residency::{ContentKey, Residency, View};
 use crate::sessions::{Item, NewSegment, Sessions};
 
 /// What is kept, memory, reads and clients.
@@ -196,8 +197,18 @@ impl Rooms {
     }
 
     /// Takes the next request off the queues.
-    pub(crate) fn begin_fetch(&mut self, is_written: impl Fn(u64, u32) -> bool) -> Option<Fetch> {
+    pub(crate) fn begin_fetch(&mut self, is_written: impl Fn(u64, u32) -> bool) -> Option<Begun> {
         self.fetching.begin(&mut self.residency, is_written)
+    }
+
+    /// The bytes of an object that is about to arrive are in memory: it has them in common with others.
+    pub(crate) fn adopt(&mut self, object: u32, content: ContentKey) {
+        self.residency.adopt(object, content);
+    }
+
+    /// The bytes of an object that is about to arrive have this hash.
+    pub(crate) fn prove(&mut self, object: u32, hash: Hash) {
+        self.residency.prove(object, hash);
     }
 
     /// An object's bytes have come, or will not: wakes the batches that wait for it.

@@ -29,6 +29,8 @@ pub struct EngineStats {
     pub occupied: u64,
     /// Those of them that no policy keeps.
     pub passing: u64,
+    /// Bytes that policies keep beyond those in the arena, because several keep equal samples.
+    pub spared: u64,
     /// Batches that readers hold.
     pub leases: u64,
     /// Batches that wait for their bytes.
@@ -129,6 +131,7 @@ impl Engine {
             segments: residency.segments() as u64,
             occupied: residency.occupied(),
             passing: residency.transient(),
+            spared: residency.spared(),
             leases: leases as u64,
             waiting: waiting as u64,
             readers: readers as u64,

@@ -9,6 +9,7 @@ mod bounds;
 mod common;
 mod compaction;
 mod differential;
+mod equal;
 mod interleavings;
 mod jobs;
 mod luck;

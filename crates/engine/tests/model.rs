@@ -1,12 +1,13 @@
 //! The engine against a plain model: any sequence of batches, releases, deaths, jobs and new epochs.
 //!
 //! The model knows only what a lease promises: its bytes are those of its samples until it ends. After every
-//! step all leased bytes are looked at again, and the figures must add up; at the end nothing may be left.
+//! step all leased bytes are looked at again, and the figures must add up; at the end nothing may be left. Both jobs train one
+//! dataset, or equal copies of it that share their bytes.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::common::{Held, Reader, dataset, engine, epoch_indices_of, request};
+use crate::common::{Held, Reader, copy, dataset, engine, epoch_indices_of, request};
 use hotset_engine::Engine;
 use proptest::prelude::*;
 
@@ -61,18 +62,28 @@ proptest! {
         cache in prop_oneof![Just("0%"), Just("3%"), Just("30%"), Just("100%")],
         prefetch in any::<bool>(),
         fail_every in prop_oneof![Just(0u64), Just(5)],
+        copies in any::<bool>(),
     ) {
         let sizes: Vec<u64> = (0..400u64).map(|id| (id * 7919) % 5000).collect();
         let (opened, store) = dataset(&sizes);
         store.fail_every.store(fail_every, Ordering::SeqCst);
+        let (other, elsewhere) = dataset(&sizes);
+        elsewhere.fail_every.store(fail_every, Ordering::SeqCst);
+        let of_jobs = if copies {
+            [copy(opened, "here"), copy(other, "elsewhere")]
+        } else {
+            [opened.clone(), opened]
+        };
+        let opened = &of_jobs[0];
         let engine = engine();
-        let main = Reader::new(&engine, &opened);
+        let main = Reader::new(&engine, opened);
+        engine.open_dataset(main.session, &of_jobs[1]);
         for (number, job) in JOBS.into_iter().enumerate() {
-            let mut asked = request(&opened, cache, policy);
+            let mut asked = request(&of_jobs[number], cache, policy);
             (asked.job, asked.seed, asked.prefetch) = (job.into(), number as u64, prefetch);
             engine.open_job(main.session, asked, None).unwrap();
         }
-        let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(&engine, &opened)).collect();
+        let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(&engine, opened)).collect();
         let mut held: Vec<(usize, Vec<u64>, Held)> = Vec::new();
         let mut runs = JOBS.map(|job| (0, epoch_indices_of(&engine, job, 0), 0));
         for step in steps {
@@ -98,7 +109,7 @@ proptest! {
                 Step::Release { .. } => {}
                 Step::Die { reader } => {
                     engine.detach(readers[reader].session, Instant::now());
-                    readers[reader] = Reader::new(&engine, &opened);
+                    readers[reader] = Reader::new(&engine, opened);
                     held.retain(|(of, ..)| *of != reader);
                 }
                 Step::Epoch { job, next } => {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{config, content, request, sharded};
+use common::{config, content, copy, request, sharded};
 use hotset_core::{Id, Index};
 use hotset_engine::{Asked, Config, Engine, JobRequest, Purpose, SessionId, Trained};
 use hotset_store::catalog::Builder;
@@ -110,7 +110,7 @@ impl Client {
             store: Arc::clone(&opened.store),
             place: opened.place.clone(),
             identity: opened.identity.clone(),
-            hashes: None,
+            hashes: opened.hashes.clone(),
             cached: false,
         };
         Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new(), since: None }
@@ -294,6 +294,33 @@ fn two_jobs_share_bytes_and_one_of_them_ends() {
         engine.end_jobs();
         is_quiet(&engine);
         engine.stop();
+    });
+}
+
+#[test]
+fn two_copies_share_bytes_and_reads_and_one_of_their_jobs_ends() {
+    schedules(|| {
+        let engine = engine();
+        let jobs: Vec<_> = ["one", "two"]
+            .into_iter()
+            .map(|job| {
+                let opened = copy(dataset(6, 200, 8), job);
+                let main = Client::new(&engine, &opened, job);
+                open(&main, request(&opened, "50%", "lru"));
+                thread::spawn(move || {
+                    train(&main, (0, 1), 0..2, 2, 2);
+                    main.engine.end_job(main.job);
+                    main.go();
+                })
+            })
+            .collect();
+        if thread_rng().gen_bool(0.3) {
+            engine.end_job("two");
+        }
+        jobs.into_iter().for_each(|job| drop(job.join()));
+        is_quiet(&engine);
+        engine.stop();
+        assert_eq!(engine.stats().occupied, 0, "nothing is left of jobs that have ended");
     });
 }
 

@@ -54,6 +54,7 @@ pub(crate) fn server_stats(stats: &EngineStats) -> proto::ServerStats {
         segments: stats.segments,
         occupied: stats.occupied,
         passing: stats.passing,
+        spared: stats.spared,
         leases: stats.leases,
         readers: stats.readers,
         reads_in_flight: stats.reads_in_flight,

@@ -63,7 +63,7 @@ impl Drop for Turn {
 /// What the server remembers of its datasets beside the engine.
 pub(crate) struct Catalogs {
     listings: Option<PathBuf>,
-    /// Where digests are kept, if a shared cache is to be asked.
+    /// Where digests are kept.
     digests: Option<PathBuf>,
     /// The places being listed, so that six workers list one once. A worker that waited for its turn takes what was listed
     /// meanwhile, without looking at every file again.
@@ -125,8 +125,13 @@ impl Catalogs {
         // One that is open here has its hashes.
         if let Some(digests) = self.digests.as_ref().filter(|_| engine.catalog(&opened.identity).is_err()) {
             opened.hashes = Digest::open(digests, &opened.place).of(&opened.catalog).map(Arc::new);
-            let known = opened.hashes.as_ref().map_or(0, |hashes| hashes.known());
-            tracing::info!(place = opened.place, known, "samples that a shared cache can be asked for");
+            if let Some(hashes) = &opened.hashes {
+                tracing::info!(
+                    place = opened.place,
+                    known = hashes.known(),
+                    "samples whose hashes are known"
+                );
+            }
         }
         if !asked.expect.is_empty() && asked.expect != opened.identity {
             return Err(Error::changed(format!(

@@ -86,6 +86,9 @@ static METRICS: &[Metric] = &[
     server("hotset_arena_bytes", Gauge, "bytes in shared memory segments", |s| s.arena as f64),
     server("hotset_occupied_bytes", Gauge, "bytes of samples in the arena", |s| s.occupied as f64),
     server("hotset_passing_bytes", Gauge, "those of them that no policy keeps", |s| s.passing as f64),
+    server("hotset_spared_bytes", Gauge, "bytes that several policies keep and memory has once", |s| {
+        s.spared as f64
+    }),
     server("hotset_moved_bytes_total", Counter, "bytes moved in the arena to make room", |s| {
         s.moved_bytes as f64
     }),

@@ -20,7 +20,7 @@ pub struct Options {
     pub tenants: bool,
     /// The shared cache that it asks before storage; `None` asks none.
     pub shared: Option<SharedAt>,
-    /// Where the digests of datasets are kept, which a shared cache is asked by.
+    /// Where the digests of datasets are kept, by which equal samples are found, here and in a shared cache.
     pub digests: Option<PathBuf>,
     /// A private server of one job: it ignores Ctrl-C and ends after the training processes it watches.
     pub embedded: bool,

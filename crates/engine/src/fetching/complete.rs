@@ -11,7 +11,7 @@ use hotset_core::Error;
 use hotset_core::tally::Traffic;
 use hotset_store::ReadError;
 
-use super::fetch::{Brought, Fetch, PackingRead, Source, Wanted};
+use super::fetch::{Brought, Fetch, Giver, PackingRead, Source, Wanted};
 use super::{Cause, Payer};
 use crate::jobs::Job;
 use crate::packing::PackingQueue;
@@ -30,6 +30,7 @@ impl State {
         took: Duration,
         outcome: Result<Brought, ReadError>,
     ) -> hotset_core::Result<()> {
+        self.rooms.fetching_mut().led(&fetch);
         if let Some(queue) = &fetch.packing {
             let queue = Arc::clone(queue);
             self.complete_packing(fetch, &queue, requests, outcome);
@@ -58,19 +59,18 @@ impl State {
                 let sizes: u64 = fetch.parts.iter().map(|part| fetch.dataset.size(part.id)).sum();
                 let (mut requests, mut between) = (requests, brought.bytes.saturating_sub(sizes));
                 let took = took / objects.len().max(1) as u32;
-                for (part, object) in fetch.parts.iter().zip(objects) {
+                for (at, (part, object)) in fetch.parts.iter().zip(objects).enumerate() {
                     let bytes = fetch.dataset.size(part.id) + std::mem::take(&mut between);
                     let traffic = Traffic { reads: 1, requests: std::mem::take(&mut requests), bytes };
+                    let took = Some(took).filter(|_| !matches!(brought.from, Giver::Memory(_)));
                     self.charge(object, traffic, took, false)?;
-                    if brought.from_peer {
-                        let (payer, _) = self.rooms.fetching().payer(object)?;
-                        self.spare(payer, traffic);
-                    }
-                    self.rooms.arrive(object, None);
+                    let (payer, _) = self.rooms.fetching().payer(object)?;
+                    self.spare(payer, &brought.from, traffic);
+                    self.arrive(object, at, &brought);
                 }
             }
             Err(error) if objects.len() == 1 => {
-                self.charge(objects[0], requests_only(requests), took, true)?;
+                self.charge(objects[0], requests_only(requests), Some(took), true)?;
                 let id = fetch.parts[0].id;
                 let failed = Error::from(error).of_sample(id.into(), fetch.dataset.catalog.key(id));
                 self.rooms.arrive(objects[0], Some(&failed));
@@ -102,13 +102,13 @@ impl State {
         &mut self,
         object: u32,
         traffic: Traffic,
-        took: Duration,
+        took: Option<Duration>,
         failed: bool,
     ) -> hotset_core::Result<()> {
         let (payer, waiters) = self.rooms.fetching().payer(object)?;
         // The job may have ended meanwhile.
         let Some(job) = self.jobs.get_mut(payer.job) else { return Ok(()) };
-        if let Some(epoch) = payer.epoch {
+        if let (Some(epoch), Some(took)) = (payer.epoch, took) {
             job.notices.pacing.read(epoch, 1, took);
         }
         job.charge(payer, traffic);
@@ -118,11 +118,26 @@ impl State {
         Ok(())
     }
 
-    /// Counts that what was charged came from a peer.
-    fn spare(&mut self, payer: Payer, traffic: Traffic) {
-        if let Some(job) = self.jobs.get_mut(payer.job) {
-            job.run.tally_mut().came_from_peer(payer.epoch, traffic);
+    /// Counts that what was charged did not come from storage, if it did not.
+    fn spare(&mut self, payer: Payer, from: &Giver, traffic: Traffic) {
+        let Some(job) = self.jobs.get_mut(payer.job) else { return };
+        match from {
+            Giver::Storage => {}
+            Giver::Peer => job.run.tally_mut().came_from_peer(payer.epoch, traffic),
+            Giver::Memory(_) => job.run.tally_mut().joined(payer.epoch, traffic),
         }
+    }
+
+    /// The bytes of an object, the part `at` of a fetch, have come.
+    fn arrive(&mut self, object: u32, at: usize, brought: &Brought) {
+        match &brought.from {
+            Giver::Memory(contents) => self.rooms.adopt(object, contents[at]),
+            Giver::Storage | Giver::Peer => {
+                let proof = brought.proofs.get(at).copied().flatten();
+                proof.into_iter().for_each(|hash| self.rooms.prove(object, hash));
+            }
+        }
+        self.rooms.arrive(object, None);
     }
 
     /// A package has come, or something of it.
@@ -134,24 +149,25 @@ impl State {
         took: Duration,
         outcome: Result<Brought, ReadError>,
     ) -> hotset_core::Result<()> {
-        if let Ok(Brought { from_peer: true, bytes, .. }) = outcome {
-            self.spare(fetch.payer, Traffic { reads: u64::from(samples), requests: 1, bytes });
-        }
-        let (brought, damage) = match outcome {
-            Ok(brought) => (brought.parts, brought.damage),
-            Err(error) => (vec![false; fetch.parts.len()], fetch.damage(&error)),
-        };
+        let brought = outcome.unwrap_or_else(|error| {
+            let damage = fetch.damage(&error);
+            Brought { parts: vec![false; fetch.parts.len()], damage, ..Brought::whole(0, 0, Giver::Storage) }
+        });
+        let traffic = Traffic { reads: u64::from(samples), requests: 1, bytes: brought.bytes };
+        self.spare(fetch.payer, &brought.from, traffic);
         if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
             let epoch = fetch.payer.epoch.unwrap_or_default();
-            job.notices.pacing.read(epoch, u64::from(samples), took);
+            if !matches!(brought.from, Giver::Memory(_)) {
+                job.notices.pacing.read(epoch, u64::from(samples), took);
+            }
             job.charge(fetch.payer, requests_only(requests));
-            if let (Some(damage), Source::Package { number, .. }) = (damage, &fetch.origin) {
-                job.lose_package(epoch, *number, &damage);
+            if let (Some(damage), Source::Package { number, .. }) = (&brought.damage, &fetch.origin) {
+                job.lose_package(epoch, *number, damage);
             }
         }
-        for (object, brought) in fetch.objects().into_iter().zip(brought) {
-            if brought {
-                self.rooms.arrive(object, None);
+        for (at, object) in fetch.objects().into_iter().enumerate() {
+            if brought.parts[at] {
+                self.arrive(object, at, &brought);
             } else {
                 self.rooms.read_alone(object, Cause::Recovery)?;
             }
@@ -174,7 +190,7 @@ impl State {
                 Err(_) => requests_only(requests),
             };
             job.charge(payer, traffic);
-            if matches!(outcome, Ok(Brought { from_peer: true, .. })) {
+            if matches!(outcome, Ok(Brought { from: Giver::Peer, .. })) {
                 job.run.tally_mut().came_from_peer(payer.epoch, traffic);
             }
         }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use hotset_core::contents::Hash;
 use hotset_core::{Error, Id};
 use hotset_store::ReadError;
 use hotset_store::package::{Package, PackageStore};
@@ -13,7 +14,7 @@ use hotset_store::package::{Package, PackageStore};
 use super::{Cause, Origin, Payer};
 use crate::dataset::Dataset;
 use crate::packing::PackingQueue;
-use crate::residency::Target;
+use crate::residency::{ContentKey, Target};
 
 /// Where a part's bytes go.
 enum Into {
@@ -101,15 +102,33 @@ pub(super) enum Source {
 }
 
 /// What an attempt brought.
-pub(super) struct Brought {
+pub(crate) struct Brought {
     /// For each part whether its bytes are there and right.
     pub(super) parts: Vec<bool>,
     /// The bytes that were read.
     pub(super) bytes: u64,
     /// Why the package is of no use, if it is not.
     pub(super) damage: Option<String>,
-    /// Whether a peer brought them, and storage was not asked.
-    pub(super) from_peer: bool,
+    pub(super) from: Giver,
+    /// For each part the hash that its bytes were found to have; empty if none was looked at.
+    pub(super) proofs: Vec<Option<Hash>>,
+}
+
+/// Who brought what a fetch asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Giver {
+    Storage,
+    /// A shared cache, and storage was not asked.
+    Peer,
+    /// Memory, where these contents lay: one for each part.
+    Memory(Vec<ContentKey>),
+}
+
+impl Brought {
+    /// All parts came, and so many bytes were read for them.
+    pub(super) fn whole(parts: usize, bytes: u64, from: Giver) -> Self {
+        Self { parts: vec![true; parts], bytes, damage: None, from, proofs: Vec::new() }
+    }
 }
 
 impl Fetch {
@@ -155,12 +174,7 @@ impl Fetch {
     /// One attempt.
     pub(super) fn attempt(&mut self) -> Result<Brought, ReadError> {
         let (catalog, store) = (&self.dataset.catalog, &*self.dataset.store);
-        let whole = |bytes, parts: &[Part]| Brought {
-            parts: vec![true; parts.len()],
-            bytes,
-            damage: None,
-            from_peer: false,
-        };
+        let whole = |bytes, parts: &[Part]| Brought::whole(parts.len(), bytes, Giver::Storage);
         match &self.origin {
             Source::Samples(id, last) if id == last => {
                 let Some(part) = self.parts.first_mut() else { return Ok(whole(0, &[])) };
@@ -177,6 +191,17 @@ impl Fetch {
                 store.read(*number, &mut bytes)?;
                 Ok(take_out(&bytes, &self.dataset.name, *number, &mut self.parts))
             }
+        }
+    }
+
+    /// The bytes that it asks of the dataset's own objects; `None` where it reads a package.
+    pub(super) fn extent(&self) -> Option<u64> {
+        match self.origin {
+            Source::Samples(first, last) if first == last => Some(self.dataset.size(first)),
+            Source::Samples(first, last) | Source::Run { first, last, .. } => {
+                Some(self.dataset.catalog.extent(first, last))
+            }
+            Source::Package { .. } => None,
         }
     }
 
@@ -210,12 +235,8 @@ impl Fetch {
 
 /// Takes samples out of a package that was written.
 fn take_out(bytes: &[u8], identity: &str, number: u32, parts: &mut [Part]) -> Brought {
-    let mut brought = Brought {
-        parts: vec![false; parts.len()],
-        bytes: bytes.len() as u64,
-        damage: None,
-        from_peer: false,
-    };
+    let mut brought = Brought::whole(parts.len(), bytes.len() as u64, Giver::Storage);
+    brought.parts.fill(false);
     let package = match Package::parse(bytes, identity, number) {
         Ok(package) => package,
         Err(damage) => return Brought { damage: Some(damage.to_string()), ..brought },

@@ -4,9 +4,11 @@
 //! package. Requests that a reader waits for go first, then those along plans, then what packing asks for, which gets one
 //! turn in four. Plans say which reads are one request; queued reads that no plan makes and that lie side by side, up to a
 //! mebibyte, become one when the first is begun. A request is taken off a queue as a [`Fetch`], which a thread of the
-//! [pool](pool) carries out without the lock; what became of it is said to [`complete`].
+//! [pool](pool) carries out without the lock; what became of it is said to [`complete`]. Requests for what is in memory
+//! under another name are not made: see [`equal`].
 
 mod complete;
+mod equal;
 mod fetch;
 mod peer;
 mod pool;
@@ -20,11 +22,12 @@ use hotset_core::run::TOGETHER;
 use hotset_core::{Error, Id, Result};
 use hotset_store::package::PackageStore;
 
-pub(crate) use fetch::{Fetch, PackingRead, Wanted};
+pub(crate) use fetch::{PackingRead, Wanted};
 pub use peer::ContentPeer;
 pub(crate) use pool::wake;
 
-use fetch::Part;
+use equal::{Coming, Following};
+use fetch::{Brought, Fetch, Part};
 use pool::Threads;
 
 use crate::dataset::Dataset;
@@ -99,6 +102,17 @@ struct Request {
     urgent: bool,
     /// When it was first due, if its package was not written then.
     due: Option<Instant>,
+    following: Following,
+}
+
+/// What was taken off the queues.
+pub(crate) enum Begun {
+    /// A trip to be made.
+    Fetch(Fetch),
+    /// One that need not be made, and what it brings.
+    Found(Fetch, Brought),
+    /// One that waits for another.
+    Waits,
 }
 
 /// Reads that are queued or under way.
@@ -112,6 +126,7 @@ pub(crate) struct Fetching {
     packing: VecDeque<PackingRead>,
     /// Requests begun so far.
     turns: u64,
+    coming: Coming,
     threads: Threads,
 }
 
@@ -153,7 +168,8 @@ impl Fetching {
                 pending.request = Some(number);
             }
         }
-        self.requests.insert(number, Request { origin, objects, payer, urgent, due: None });
+        let (due, following) = (None, Following::Never);
+        self.requests.insert(number, Request { origin, objects, payer, urgent, due, following });
         Some(number)
     }
 
@@ -280,12 +296,12 @@ impl Fetching {
         &mut self,
         residency: &mut Residency,
         is_written: impl Fn(u64, u32) -> bool,
-    ) -> Option<Fetch> {
+    ) -> Option<Begun> {
         self.turns += 1;
         if self.turns.is_multiple_of(PACKING_SHARE)
             && let Some(read) = self.packing.pop_front()
         {
-            return Some(Fetch::for_packing(read));
+            return Some(Begun::Fetch(Fetch::for_packing(read)));
         }
         while let Some(number) = self.urgent.pop_front().or_else(|| self.ahead.pop_front()) {
             // It may have been begun from the other queue.
@@ -296,12 +312,19 @@ impl Fetching {
                 request.due.get_or_insert_with(Instant::now);
                 continue;
             }
+            if matches!(request.following, Following::Since(_)) {
+                continue;
+            }
+            if let Some(begun) = self.begin_equal(number, residency) {
+                return Some(begun);
+            }
             let Some(request) = self.requests.remove(&number) else { continue };
             if let Some(fetch) = self.begin_request(number, request, residency) {
-                return Some(fetch);
+                self.lead(&fetch);
+                return Some(Begun::Fetch(fetch));
             }
         }
-        self.packing.pop_front().map(Fetch::for_packing)
+        self.packing.pop_front().map(|read| Begun::Fetch(Fetch::for_packing(read)))
     }
 
     /// Begins a request. `None` if none of its objects is there any more.
@@ -312,12 +335,15 @@ impl Fetching {
         if let ([object], Cause::Unplanned, false) = (&objects[..], pending.payer.cause, pending.alone) {
             objects = self.neighbours(*object, &dataset, residency);
         }
-        let part = |object: u32| {
-            let id = residency.get(object).id();
-            Some(Part::object(id, object, residency.begin_read(object)?))
-        };
-        let parts: Vec<Part> = objects.into_iter().filter_map(part).collect();
+        let parts: Vec<Part> =
+            objects.into_iter().filter_map(|object| Self::part(object, residency)).collect();
         (!parts.is_empty()).then(|| Fetch::new(dataset, request.origin, request.payer, parts))
+    }
+
+    /// An object whose read begins.
+    fn part(object: u32, residency: &mut Residency) -> Option<Part> {
+        let id = residency.get(object).id();
+        Some(Part::object(id, object, residency.begin_read(object)?))
     }
 
     /// An object whose read no plan makes, and those of its kind that wait for bytes right beside it, in their order. Their
@@ -354,7 +380,9 @@ impl Fetching {
         if pending.payer.cause != Cause::Unplanned || pending.alone {
             return None;
         }
-        self.requests.remove(&pending.request?)?;
+        let number = pending.request?;
+        self.requests.get(&number).filter(|request| !matches!(request.following, Following::Since(_)))?;
+        self.requests.remove(&number)?;
         Some(object)
     }
 
@@ -390,7 +418,7 @@ impl Fetching {
             }
         }
         for (number, request) in &self.requests {
-            let queued = self.urgent.contains(number) || self.ahead.contains(number);
+            let queued = self.urgent.contains(number) || self.ahead.contains(number) || self.follows(*number);
             assert!(queued || request.origin.package().is_some(), "request {number} is in no queue");
         }
     }

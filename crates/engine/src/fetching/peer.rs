@@ -6,7 +6,7 @@
 
 use hotset_core::contents::Hash;
 
-use super::fetch::{Brought, Fetch, Source};
+use super::fetch::{Brought, Fetch, Giver, Source};
 
 /// A cache that is asked by hash.
 pub trait ContentPeer: Send + Sync {
@@ -21,22 +21,13 @@ pub trait ContentPeer: Send + Sync {
 impl Fetch {
     /// What a peer brought, if that was all.
     pub(super) fn ask_peer(&mut self, peer: &dyn ContentPeer) -> Option<Brought> {
-        let bytes = match self.origin {
-            Source::Samples(first, last) if first == last => self.dataset.size(first),
-            Source::Samples(first, last) | Source::Run { first, last, .. } => {
-                self.dataset.catalog.extent(first, last)
-            }
-            Source::Package { .. } => return None,
-        };
+        let bytes = self.extent()?;
         let hashes = self.dataset.hashes.clone()?;
         let wanted = self.parts.iter_mut().map(|part| Some((*hashes.get(part.id)?, part.bytes())));
         let mut wanted: Vec<(Hash, &mut [u8])> = wanted.collect::<Option<_>>()?;
-        peer.fill(&mut wanted).then(|| Brought {
-            parts: vec![true; self.parts.len()],
-            bytes,
-            damage: None,
-            from_peer: true,
-        })
+        let filled = peer.fill(&mut wanted);
+        let proofs = wanted.into_iter().map(|(hash, _)| Some(hash)).collect();
+        filled.then(|| Brought { proofs, ..Brought::whole(self.parts.len(), bytes, Giver::Peer) })
     }
 
     /// Offers what storage brought.

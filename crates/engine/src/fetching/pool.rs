@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use hotset_store::ReadError;
 
+use super::Begun;
 use super::fetch::{Brought, Fetch};
 use crate::engine::Shared;
 use crate::state::State;
@@ -65,18 +66,26 @@ fn run(shared: &Arc<Shared>) {
         if state.is_stopping() {
             break;
         }
-        if let Some(mut fetch) = state.begin_fetch() {
+        let begun = state.begin_fetch();
+        if let Some(Begun::Fetch(mut fetch)) = begun {
             state.rooms.fetching_mut().threads.busy += 1;
             drop(state);
             let began = Instant::now();
             let (requests, outcome) = repeat(shared, &mut fetch);
             state = shared.lock();
-            if let Err(error) = state.complete(fetch, requests, began.elapsed(), outcome) {
-                tracing::error!(%error, "a read that has ended is not accounted for");
-            }
+            state.end_fetch(fetch, requests, began.elapsed(), outcome);
             state.rooms.fetching_mut().threads.busy -= 1;
             // What it did not bring is queued.
             wake(shared, &mut state);
+            continue;
+        }
+        if let Some(begun) = begun {
+            if let Begun::Found(fetch, brought) = begun {
+                state.end_fetch(fetch, 1, Duration::ZERO, Ok(brought));
+            }
+            // One a hold of the lock.
+            drop(state);
+            state = shared.lock();
             continue;
         }
         state.rooms.fetching_mut().threads.idle += 1;
@@ -91,8 +100,21 @@ fn run(shared: &Arc<Shared>) {
 }
 
 impl State {
+    /// Notes the end of a fetch.
+    fn end_fetch(
+        &mut self,
+        fetch: Fetch,
+        requests: u64,
+        took: Duration,
+        outcome: Result<Brought, ReadError>,
+    ) {
+        if let Err(error) = self.complete(fetch, requests, took, outcome) {
+            tracing::error!(%error, "a read that has ended is not accounted for");
+        }
+    }
+
     /// Takes the next request off the queues.
-    fn begin_fetch(&mut self) -> Option<Fetch> {
+    fn begin_fetch(&mut self) -> Option<Begun> {
         let Self { jobs, rooms, .. } = self;
         rooms.begin_fetch(|job, package| {
             let queue = jobs.get(job).and_then(|job| job.packages.queue());
@@ -112,7 +134,8 @@ fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError
     loop {
         requests += 1;
         match fetch.attempt() {
-            Ok(brought) => {
+            Ok(mut brought) => {
+                fetch.prove(&mut brought);
                 if let Some(peer) = peer {
                     fetch.offer_to(peer);
                 }

@@ -321,7 +321,7 @@ impl Queued {
 
     /// Leases an object until it is copied. A packer that falls behind holds no more than so much.
     fn take(&mut self, rooms: &mut Rooms, id: Id, object: u32) -> bool {
-        let (_, _, length) = rooms.residency().get(object).place();
+        let (_, _, length) = rooms.residency().place(object);
         if self.waiting + length > MOST_WAITING {
             return false;
         }

@@ -87,6 +87,12 @@ impl Allocator {
         self.is_empty(block.segment)
     }
 
+    /// A block belongs to another owner from now on.
+    pub(crate) fn set_owner(&mut self, block: Block, owner: u32) {
+        let live = self.segments.get_mut(&block.segment).and_then(|book| book.live.get_mut(&block.start));
+        live.into_iter().for_each(|(of, _)| *of = owner);
+    }
+
     /// Takes nothing more into `segment`, so that it empties.
     pub(crate) fn close(&mut self, segment: u32) {
         if let Some(book) = self.segments.get_mut(&segment) {

@@ -130,6 +130,11 @@ impl Arena {
         !self.spills.is_empty()
     }
 
+    /// A block belongs to another owner from now on.
+    pub(crate) fn set_owner(&mut self, block: Block, owner: u32) {
+        self.allocator.set_owner(block, owner);
+    }
+
     /// Whether a segment lies outside the limit.
     pub(crate) fn is_spill(&self, segment: u32) -> bool {
         self.spills.contains_key(&segment)

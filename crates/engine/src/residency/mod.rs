@@ -3,26 +3,31 @@
 //! Bytes of a sample are an object in the arena. Each dataset has a table that names every sample's object, whole or on
 //! its way, and counts what claims it. An object leaves when nothing claims it, no reader waits for it and no lease is
 //! on it. A newer read of the same sample takes its place in the table; then it stays only for readers that have it
-//! already. What has gone is told once, when it is asked for.
+//! already. What has gone is told once, when it is asked for. Objects of samples that are known to be equal have one block
+//! between them: see [`contents`].
 
 mod allocator;
 mod arena;
+mod contents;
 mod object;
 mod segment;
 mod table;
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hotset_core::{Error, Id, Result};
 use slab::Slab;
 
+pub(crate) use contents::ContentKey;
 pub(crate) use object::Object;
 pub(crate) use segment::{Target, View};
 pub(crate) use table::MOST_KEEPERS;
 
-use allocator::Block;
+use allocator::{Block, GRANULE};
 use arena::Arena;
+use contents::{Contents, Owner};
 use object::Fill;
 use table::Table;
 
@@ -35,7 +40,8 @@ pub(crate) struct Residency {
     /// By the dataset's number.
     tables: Vec<Table>,
     objects: Slab<Object>,
-    /// Bytes of objects that a job's cache keeps.
+    contents: Contents,
+    /// Bytes of objects that a job's cache keeps, those that several have once.
     kept: u64,
     /// Leases of packing.
     lent: usize,
@@ -92,13 +98,11 @@ impl Residency {
         // First, because it may free an object, and with it the next key.
         self.detach(dataset.key, id);
         let Some(key) = self.make(dataset, id, spill)? else { return Ok(None) };
-        let object = &mut self.objects[key as usize];
-        object.current = true;
-        let room = object.room();
+        self.objects[key as usize].current = true;
         let table = self.table(dataset);
         table.set_object(id, Some(key));
         if table.claims(id).keepers() > 0 {
-            self.kept += room;
+            self.set_kept(key, true);
         }
         Ok(Some(key))
     }
@@ -119,8 +123,9 @@ impl Residency {
         let object = Object {
             dataset: dataset.key,
             id,
-            length,
+            slack: object::slack(block, length),
             block,
+            content: None,
             fill: Fill::Queued,
             current: false,
             holds: 0,
@@ -136,14 +141,30 @@ impl Residency {
     /// for it or lease it keep it.
     pub(crate) fn detach(&mut self, dataset: u32, id: Id) {
         let Some(key) = self.object(dataset, id) else { return };
-        let table = &mut self.tables[dataset as usize];
-        table.set_object(id, None);
-        let object = &mut self.objects[key as usize];
-        object.current = false;
-        if table.claims(id).keepers() > 0 {
-            self.kept -= object.room();
+        if self.is_object_kept(key) {
+            self.set_kept(key, false);
         }
+        self.tables[dataset as usize].set_object(id, None);
+        self.objects[key as usize].current = false;
         self.settle(key);
+    }
+
+    /// Whether a cache keeps an object: it is its sample's own, and that is kept.
+    fn is_object_kept(&self, key: u32) -> bool {
+        let object = &self.objects[key as usize];
+        object.current && self.is_kept(object.dataset, object.id)
+    }
+
+    /// A cache keeps the sample of an object from now on, or none does any longer.
+    fn set_kept(&mut self, key: u32, kept: bool) {
+        let object = &self.objects[key as usize];
+        let room = object.room();
+        match (object.content, kept) {
+            (None, true) => self.kept += room,
+            (None, false) => self.kept -= room,
+            (Some(content), true) => self.kept += if self.contents.keep(content, room) { room } else { 0 },
+            (Some(content), false) => self.kept -= if self.contents.unkeep(content, room) { room } else { 0 },
+        }
     }
 
     /// A job's cache keeps a sample from now on.
@@ -151,7 +172,7 @@ impl Residency {
         let table = self.table(dataset);
         table.claims_mut(id).add_keeper();
         if let (1, Some(key)) = (table.claims(id).keepers(), table.object(id)) {
-            self.kept += self.objects[key as usize].room();
+            self.set_kept(key, true);
         }
     }
 
@@ -161,7 +182,7 @@ impl Residency {
         let kept = table.claims_mut(id).remove_keeper();
         debug_assert!(kept, "sample {id} was not kept");
         if let (0, true, Some(key)) = (table.claims(id).keepers(), kept, table.object(id)) {
-            self.kept -= self.objects[key as usize].room();
+            self.set_kept(key, false);
             self.settle(key);
         }
     }
@@ -199,17 +220,19 @@ impl Residency {
         let object = &mut self.objects[key as usize];
         object.holds -= 1;
         object.leases += 1;
+        object.content.into_iter().for_each(|content| self.contents.lease(content));
     }
 
     /// Leases an object that is whole to look at its bytes. `None` if it lies in memory of one batch's own, which goes
     /// with the batch.
     pub(crate) fn lend(&mut self, key: u32) -> Option<View> {
-        let object = &mut self.objects[key as usize];
-        if object.fill != Fill::Ready || self.arena.is_spill(object.block.segment) {
+        let object = &self.objects[key as usize];
+        if object.fill != Fill::Ready || self.is_spilled(key) {
             return None;
         }
-        let target = self.arena.target(object.block, object.length)?;
-        object.leases += 1;
+        let target = self.arena.target(self.block(object), object.length())?;
+        self.hold(key);
+        self.lease(key);
         self.lent += 1;
         Some(View::leased(target))
     }
@@ -222,7 +245,9 @@ impl Residency {
 
     /// A lease on an object has ended.
     pub(crate) fn end_lease(&mut self, key: u32) {
-        self.objects[key as usize].leases -= 1;
+        let object = &mut self.objects[key as usize];
+        object.leases -= 1;
+        object.content.into_iter().for_each(|content| self.contents.end_lease(content));
         self.settle(key);
         self.unspill(key);
     }
@@ -233,7 +258,7 @@ impl Residency {
         if object.fill != Fill::Queued {
             return None;
         }
-        let target = self.arena.target(object.block, object.length)?;
+        let target = self.arena.target(object.block, object.length())?;
         object.fill = Fill::Reading;
         Some(target)
     }
@@ -288,7 +313,9 @@ impl Residency {
         if object.fill == Fill::Queued {
             self.unread.push(key);
         }
-        self.arena.free(object.block);
+        let (block, content) = (object.block, object.content);
+        let block = content.map_or(Some(block), |content| self.contents.leave(content));
+        block.into_iter().for_each(|block| self.arena.free(block));
         self.objects.remove(key as usize);
     }
 
@@ -299,8 +326,8 @@ impl Residency {
             return;
         }
         let Some(object) = self.objects.get(key as usize) else { return };
-        let (from, length, dataset, id) = (object.block, object.length, object.dataset, object.id);
-        if !object.movable() || !self.arena.is_spill(from.segment) {
+        let (from, length, dataset, id) = (object.block, object.length(), object.dataset, object.id);
+        if !object.movable() || object.content.is_some() || !self.arena.is_spill(from.segment) {
             return;
         }
         let awaited =
@@ -324,11 +351,17 @@ impl Residency {
     /// A block in the arena proper, others moved if need be.
     fn allocate(&mut self, length: u64, owner: u32) -> Result<Option<Block>> {
         let mut moves = Vec::new();
-        let objects = &self.objects;
-        let movable = |owner: u32| objects.get(owner as usize).is_some_and(Object::movable);
+        let (objects, contents) = (&self.objects, &self.contents);
+        let movable = |owner: u32| match Owner::of(owner) {
+            Owner::Object(key) => objects.get(key as usize).is_some_and(Object::movable),
+            Owner::Content(key) => contents.is_movable(key),
+        };
         let block = self.arena.allocate(length, owner, &movable, &mut |owner, to| moves.push((owner, to)));
         for (owner, to) in moves {
-            self.objects[owner as usize].block = to;
+            match Owner::of(owner) {
+                Owner::Object(key) => self.objects[key as usize].block = to,
+                Owner::Content(key) => self.contents.moved(key, to),
+            }
         }
         block
     }
@@ -340,7 +373,24 @@ impl Residency {
 
     /// Whether an object lies in memory of one batch's own.
     pub(crate) fn is_spilled(&self, key: u32) -> bool {
-        self.arena.is_spill(self.objects[key as usize].block.segment)
+        self.arena.is_spill(self.block(self.get(key)).segment)
+    }
+
+    /// An object's segment, and where in that it begins and how long it is.
+    pub(crate) fn place(&self, key: u32) -> (u32, u64, u64) {
+        let object = self.get(key);
+        let block = self.block(object);
+        (block.segment, u64::from(block.start) * GRANULE, object.length())
+    }
+
+    /// The bytes of these objects in the arena that no cache keeps.
+    pub(crate) fn unkept(&self, objects: &HashSet<u32>) -> u64 {
+        let mut seen = HashSet::new();
+        let lasting = objects.iter().filter(|&&key| match self.get(key).content {
+            None => !self.is_object_kept(key) && !self.is_spilled(key),
+            Some(content) => !self.contents.is_kept(content) && seen.insert(content),
+        });
+        lasting.map(|&key| self.get(key).room()).sum()
     }
 
     /// The descriptor and length of a segment, for a reader that has not mapped it.
@@ -419,7 +469,8 @@ impl Residency {
 
     /// Checks that memory adds up, and that nothing is there that nothing needs.
     pub(crate) fn check(&self) {
-        let (mut occupied, mut kept, mut of_table) = (0, 0, vec![0; self.tables.len()]);
+        let (mut occupied, mut kept) = self.check_contents();
+        let mut of_table = vec![0; self.tables.len()];
         for (key, object) in self.objects() {
             let claims = self.tables[object.dataset as usize].claims(object.id);
             let named = self.object(object.dataset, object.id) == Some(key);
@@ -427,8 +478,14 @@ impl Residency {
             let needed = object.holds > 0 || object.leases > 0 || (named && claims.any());
             assert!(needed || object.fill == Fill::Reading, "nothing needs object {key}");
             assert!(object.leases == 0 || object.is_ready(), "object {key} is leased and not whole");
-            occupied += object.room();
-            kept += if named && claims.keepers() > 0 { object.room() } else { 0 };
+            if object.content.is_none() {
+                occupied += object.room();
+                kept += if named && claims.keepers() > 0 { object.room() } else { 0 };
+            }
+            assert!(
+                object.content.is_none() || object.is_ready(),
+                "object {key} has a content and is not whole"
+            );
             of_table[object.dataset as usize] += 1;
         }
         assert_eq!((occupied, kept), (self.occupied(), self.kept), "bytes of objects do not add up");

@@ -6,6 +6,7 @@
 use hotset_core::Id;
 
 use super::allocator::{Block, GRANULE};
+use super::contents::ContentKey;
 
 /// How far an object's bytes have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +24,22 @@ pub(crate) enum Fill {
 pub(crate) struct Object {
     pub(super) dataset: u32,
     pub(super) id: Id,
-    /// The sample's bytes.
-    pub(super) length: u64,
+    /// Bytes of its room that are not the sample's.
+    pub(super) slack: u8,
+    /// Its own block, unless it has a content.
     pub(super) block: Block,
+    pub(super) content: Option<ContentKey>,
     pub(super) fill: Fill,
     /// Whether its table entry names it. A newer read of the same sample may have taken its place.
     pub(super) current: bool,
     /// Readers that wait for it.
     pub(super) holds: u32,
     pub(super) leases: u32,
+}
+
+/// What a sample of so many bytes leaves of its block.
+pub(super) fn slack(block: Block, length: u64) -> u8 {
+    u8::try_from((u64::from(block.granules) * GRANULE).saturating_sub(length)).unwrap_or_default()
 }
 
 impl Object {
@@ -47,9 +55,9 @@ impl Object {
         self.fill == Fill::Ready
     }
 
-    /// Its segment, and where in that it begins and how long it is.
-    pub(crate) fn place(&self) -> (u32, u64, u64) {
-        (self.block.segment, u64::from(self.block.start) * GRANULE, self.length)
+    /// The sample's bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.room() - u64::from(self.slack)
     }
 
     /// The bytes it takes in memory.

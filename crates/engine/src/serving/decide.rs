@@ -200,7 +200,7 @@ impl Job {
         }
         if objects.is_empty() {
             let (reads, bytes) = (u64::from(packages.packed(package)), packages.extent(package));
-            self.run.tally_mut().joined(epoch, Traffic { reads, requests: 1, bytes });
+            self.run.tally_mut().joined(Some(epoch), Traffic { reads, requests: 1, bytes });
             return Ok(());
         }
         let origin = match source {
@@ -231,12 +231,12 @@ impl Job {
         }
         if joined.len() == slots.len() {
             let traffic = Traffic { reads: joined.len() as u64, requests: 1, bytes };
-            self.run.tally_mut().joined(epoch, traffic);
+            self.run.tally_mut().joined(Some(epoch), traffic);
         } else if !joined.is_empty() {
             let plan = self.schedule(epoch)?.plan().clone();
             let bytes = joined.iter().map(|&slot| self.dataset.size(plan.ids()[slot])).sum();
             let traffic = Traffic { reads: joined.len() as u64, requests: 0, bytes };
-            self.run.tally_mut().joined(epoch, traffic);
+            self.run.tally_mut().joined(Some(epoch), traffic);
         }
         if slots.len() > 1 && !later.is_empty() {
             if objects.is_empty() {
@@ -264,7 +264,7 @@ impl Job {
             for &(slot, _) in decided.iter().filter(|(_, stage)| *stage == Stage::Unread) {
                 let requests = u64::from(self.window.shared(epoch, slot).is_none());
                 let bytes = self.dataset.size(plan.ids()[slot]);
-                self.run.tally_mut().joined(epoch, Traffic { reads: 1, requests, bytes });
+                self.run.tally_mut().joined(Some(epoch), Traffic { reads: 1, requests, bytes });
             }
         }
         self.let_go_of(rooms, epoch, decided)

@@ -337,7 +337,7 @@ impl Job {
             Some(object) => {
                 if let Some(epoch) = unread {
                     let traffic = Traffic { reads: 1, requests: 1, bytes: self.dataset.size(id) };
-                    self.run.tally_mut().joined(epoch, traffic);
+                    self.run.tally_mut().joined(Some(epoch), traffic);
                 }
                 rooms.fetching_mut().hurry(object);
                 object
@@ -419,12 +419,7 @@ impl Job {
         if own.is_empty() {
             return false;
         }
-        let lasting = |&object: &u32| {
-            let kept = |of: &crate::residency::Object| residency.is_kept(of.dataset(), of.id());
-            let leased = residency.get(object);
-            (!kept(leased) && !residency.is_spilled(object)).then(|| leased.room())
-        };
-        let leased: u64 = own.iter().filter_map(lasting).sum();
+        let leased = residency.unkept(&own);
         let absent = |&id: &Id| residency.object(self.dataset.key, id).is_none();
         let missing: HashSet<Id> = batch.samples.iter().map(|&(_, id)| id).filter(absent).collect();
         let need: u64 = missing.iter().map(|&id| self.dataset.size(id)).sum();

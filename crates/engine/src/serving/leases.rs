@@ -38,7 +38,7 @@ impl Job {
             remark: None,
         };
         for item in items {
-            let (segment, offset, length) = rooms.residency().get(item.object).place();
+            let (segment, offset, length) = rooms.residency().place(item.object);
             grant.entries.push(Entry { segment, offset, length });
             catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
             grant.parts.extend_from_slice(catalog.spans(item.id));

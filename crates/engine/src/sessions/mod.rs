@@ -82,7 +82,7 @@ impl Sessions {
         let client = self.clients.get_mut(&client).ok_or_else(gone)?;
         let (mut segments, mut last) = (Vec::new(), None);
         for &object in objects {
-            let (segment, _, _) = residency.get(object).place();
+            let (segment, _, _) = residency.place(object);
             // Most neighbours share a segment.
             if last != Some(segment) && client.known.insert(segment) {
                 let (descriptor, length) = residency.descriptor(segment)?;

@@ -13,6 +13,7 @@ use hotset_core::log::{Event, Recorder};
 use hotset_core::{Amount, Index, Result};
 use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Logs, Packaging, Place, Purpose, SessionId};
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
+use hotset_store::digest::Hashes;
 use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -102,6 +103,14 @@ pub fn dataset(sizes: &[u64]) -> (Opened, Arc<Memory>) {
         hashes: None,
     };
     (opened, store)
+}
+
+/// The same samples at another place, with the hashes of their bytes.
+pub fn copy(opened: Opened, place: &str) -> Opened {
+    let hash = |id: u32| *blake3::hash(&content(id.into(), opened.catalog.size(id) as usize)).as_bytes();
+    let hashes = (0..opened.catalog.len() as u32).map(|id| Some(hash(id))).collect();
+    let identity = format!("{}-{place}", opened.identity);
+    Opened { place: place.into(), identity, hashes: Some(Arc::new(Hashes::new(hashes))), ..opened }
 }
 
 /// What lies between two samples of a shard.

@@ -98,11 +98,9 @@ impl Service {
         if let Some(sharing) = &sharing {
             engine.share(Arc::clone(sharing) as _);
         }
-        // Without anyone to ask nobody needs hashes.
-        let digests = options.digests.clone().filter(|_| sharing.is_some());
         Ok(Self {
             engine,
-            catalogs: Catalogs::new(options.listings.clone(), digests),
+            catalogs: Catalogs::new(options.listings.clone(), options.digests.clone()),
             runs: Runs::default(),
             states: StateDirectory::new(options.state.clone()),
             leftovers: options.state.as_deref().map(Leftovers::new),

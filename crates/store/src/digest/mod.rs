@@ -53,6 +53,11 @@ impl Hashes {
         self.0.get(id as usize)?.as_ref()
     }
 
+    /// The hash of a sample, if these bytes have it.
+    pub fn proven(&self, id: Id, bytes: &[u8]) -> Option<&Hash> {
+        self.get(id).filter(|hash| blake3::hash(bytes).as_bytes() == *hash)
+    }
+
     /// How many samples have one.
     pub fn known(&self) -> usize {
         self.0.iter().flatten().count()
