@@ -1,5 +1,7 @@
 //! A set of ids, one bit each.
 
+use std::ops::Range;
+
 use crate::Id;
 
 /// A set of ids of a catalog.
@@ -55,11 +57,19 @@ impl Bits {
 
     /// The ids in the set, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Id> + '_ {
-        (0..).zip(&self.0).flat_map(|(at, &word)| {
-            std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)))
+        self.range(0..u64::MAX)
+    }
+
+    /// Those of them that lie in `ids`. It takes a step for each, and one for every 64 ids.
+    pub fn range(&self, ids: Range<u64>) -> impl Iterator<Item = Id> + '_ {
+        let words = self.0.len().min(ids.end.div_ceil(64) as usize);
+        let first = words.min((ids.start / 64) as usize);
+        let all = (first..words).flat_map(|at| {
+            std::iter::successors(Some(self.0[at]), |left| Some(left & left.wrapping_sub(1)))
                 .take_while(|left| *left != 0)
-                .map(move |left| at * 64 + left.trailing_zeros())
-        })
+                .map(move |left| at as Id * 64 + left.trailing_zeros())
+        });
+        all.filter(move |&id| ids.contains(&u64::from(id)))
     }
 }
 
@@ -81,5 +91,7 @@ mod tests {
             bits.insert(id);
         }
         assert_eq!(bits.iter().collect::<Vec<_>>(), [5, 63, 64, 128, 129]);
+        assert_eq!(bits.range(63..129).collect::<Vec<_>>(), [63, 64, 128]);
+        assert_eq!(bits.range(6..63).count() + bits.range(130..u64::MAX).count(), 0);
     }
 }

@@ -16,6 +16,8 @@ use crate::dataset::Dataset;
 
 /// Residents that leave a cache in one hold of the lock because it gets smaller, or goes.
 const LEAVING: u64 = 4096;
+/// Samples among which they are looked for in one hold, 64 at a step.
+const LOOKED_AT: u64 = 1 << 22;
 
 /// What jobs must agree in to share a cache.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,24 +105,29 @@ pub(crate) struct Gone {
     dataset: Arc<Dataset>,
     cache: Cache,
     /// The first sample that was not looked at yet.
-    next: Id,
+    next: u64,
+    /// Residents that have not left.
+    left: u64,
 }
 
 impl Gone {
+    fn new(dataset: Arc<Dataset>, cache: Cache) -> Self {
+        let left = cache.residents();
+        Self { dataset, cache, next: 0, left }
+    }
+
     fn is_empty(&self) -> bool {
-        self.next as usize >= self.dataset.samples()
+        self.left == 0
     }
 
-    /// Whether it keeps a sample still.
-    fn keeps(&self, id: Id) -> bool {
-        id >= self.next && self.cache.keeps(id)
-    }
-
-    /// What leaves it next, of so many samples.
-    fn leave(&mut self, samples: u64) -> Vec<(Id, bool)> {
-        let end = (u64::from(self.next) + samples).min(self.dataset.samples() as u64) as Id;
-        let leaving = (self.next..end).filter(|&id| self.keeps(id)).map(|id| (id, false)).collect();
-        self.next = end;
+    /// What leaves it next.
+    fn leave(&mut self) -> Vec<(Id, bool)> {
+        let end = self.next + LOOKED_AT;
+        let leaving = self.cache.kept(self.next..end).take(LEAVING as usize);
+        let leaving: Vec<(Id, bool)> = leaving.map(|id| (id, false)).collect();
+        let full = leaving.last().filter(|_| leaving.len() as u64 == LEAVING);
+        self.next = full.map_or(end, |&(last, _)| u64::from(last) + 1);
+        self.left -= leaving.len() as u64;
         leaving
     }
 }
@@ -178,7 +185,7 @@ impl Caches {
             return;
         }
         if let Some(Entry { dataset, cache, .. }) = self.open.remove(&serial) {
-            self.gone.push(Gone { dataset, cache, next: 0 });
+            self.gone.push(Gone::new(dataset, cache));
         }
     }
 
@@ -269,7 +276,7 @@ impl Caches {
     pub(crate) fn settle(&mut self, budget: u64) -> (Vec<Resized>, bool) {
         let (mut changes, mut more) = (Vec::new(), false);
         if let Some(gone) = self.gone.last_mut() {
-            changes.push((Arc::clone(&gone.dataset), gone.leave(LEAVING)));
+            changes.push((Arc::clone(&gone.dataset), gone.leave()));
             if gone.is_empty() {
                 self.empty.extend(self.gone.pop());
             }
@@ -300,11 +307,62 @@ impl Caches {
     /// How many caches of a dataset keep a sample.
     pub(crate) fn keepers(&self, dataset: u32, id: Id) -> u32 {
         let keeps = |entry: &&Entry| entry.dataset.key == dataset && entry.cache.keeps(id);
-        let gone = self.gone.iter().filter(|gone| gone.dataset.key == dataset && gone.keeps(id));
+        let gone = self
+            .gone
+            .iter()
+            .filter(|gone| gone.dataset.key == dataset && u64::from(id) >= gone.next && gone.cache.keeps(id));
         (self.open.values().filter(keeps).count() + gone.count()) as u32
     }
 }
 
 fn lost() -> Error {
     Error::internal("a job has lost its cache")
+}
+
+#[cfg(test)]
+mod tests {
+    use hotset_core::policy::{self, Setup};
+    use hotset_store::catalog::Builder;
+    use hotset_store::{Location, ReadError, Store};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Store for Nothing {
+        fn read(&self, _: Location<'_>, _: &mut [u8]) -> std::result::Result<(), ReadError> {
+            Err(ReadError::Vanished)
+        }
+    }
+
+    /// A cache of 100,000 samples that keeps these, and has lost its last job.
+    fn gone(kept: impl Iterator<Item = Id>) -> Gone {
+        let mut builder = Builder::new(vec!["class".into()]);
+        let directory = builder.directory("all").unwrap();
+        for id in 0..100_000 {
+            builder.push(directory, &id.to_string(), 10, 0, Some(0)).unwrap();
+        }
+        let catalog = Arc::new(builder.finish());
+        let setup = Setup::new(u64::MAX, Arc::clone(&catalog) as _, 0);
+        let mut cache = Cache::new((policy::find("lru").unwrap().build)(setup), 100_000);
+        kept.for_each(|id| drop(cache.access(id)));
+        let (name, place, store) = (String::new(), String::new(), Arc::new(Nothing));
+        Gone::new(Arc::new(Dataset { key: 0, name, place, catalog, store, hashes: None }), cache)
+    }
+
+    #[test]
+    fn a_cache_that_is_gone_goes_in_as_many_slices_as_its_residents_make() {
+        for (every, slices) in [(1, 25), (10, 3), (50_000, 1)] {
+            let (mut gone, mut left) = (gone((0..100_000).step_by(every)), Vec::new());
+            for slice in 1..=slices {
+                assert!(!gone.is_empty(), "in less than {slice} slices");
+                let leaving = gone.leave();
+                assert!(leaving.len() as u64 <= LEAVING);
+                left.extend(leaving.into_iter().map(|(id, _)| id));
+            }
+            assert!(gone.is_empty(), "one sample in {every}: in more than {slices} slices");
+            assert!(left.into_iter().eq((0..100_000).step_by(every)), "each once");
+        }
+        assert!(gone(std::iter::empty()).is_empty());
+    }
 }

@@ -8,6 +8,7 @@
 mod division;
 mod members;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::division::{Ask, Wish, divide};
@@ -80,6 +81,11 @@ impl Cache {
     /// Whether a sample is kept.
     pub fn keeps(&self, id: Id) -> bool {
         self.kept.contains(id)
+    }
+
+    /// The samples that are kept of those in `ids`, in their order.
+    pub fn kept(&self, ids: Range<u64>) -> impl Iterator<Item = Id> + '_ {
+        self.kept.range(ids)
     }
 
     /// How many samples are kept.
