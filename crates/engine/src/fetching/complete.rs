@@ -97,7 +97,7 @@ impl State {
     }
 
     /// Counts the read of an object, and the batches that wait for one that failed. One that none waits for is read
-    /// again when it is asked for.
+    /// again when it is asked for, and one that was a copy is served from what is kept.
     fn charge(
         &mut self,
         object: u32,
@@ -112,7 +112,7 @@ impl State {
             job.notices.pacing.read(epoch, 1, took);
         }
         job.charge(payer, traffic);
-        if failed && waiters > 0 {
+        if failed && waiters > 0 && payer.cause != Cause::Probe {
             job.run.tally_mut().failed(payer.epoch, waiters as u64);
         }
         Ok(())
