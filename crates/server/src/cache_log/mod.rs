@@ -1,7 +1,7 @@
 //! The log of each cache as a file, beside the recordings of reports: what `hotset simulate --log` plays back.
 //!
 //! The engine notes what happens while it holds its locks, so a note is put into a queue and written behind, by a
-//! thread of the log's own. A disk that is too slow or full ends the log, which is said once; training goes on. A file
+//! thread of the log's own, which another starts. A disk that is too slow or full ends the log, which is said once; training goes on. A file
 //! begins with its version; each event follows behind its length, with a checksum in it, so that a log that was cut short
 //! by a kill is told from a whole one, and read as far as it goes.
 
@@ -10,15 +10,17 @@ mod queue;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hotset_core::log::Recorder;
+use hotset_core::{Error, Result};
 use hotset_engine::Logs;
 use hotset_store::regular;
 
 pub use self::file::{Ending, read};
-use self::queue::Queue;
+use self::queue::{Errand, Log, Queue};
 use crate::lock::{Lock, assert_unlocked};
 use crate::record::file_word;
 use crate::runs::{base_name, unique};
@@ -32,13 +34,19 @@ pub const EXTENSION: &str = "log";
 /// The logs of a server's caches, in a directory.
 pub(crate) struct CacheLogs {
     directory: PathBuf,
+    errands: Sender<Errand>,
     open: Lock<Vec<Weak<Queue>>>,
 }
 
 impl CacheLogs {
     /// Logs in a directory that is there.
-    pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, open: Lock::default() }
+    pub(crate) fn new(directory: PathBuf) -> Result<Self> {
+        let (errands, receiver) = channel();
+        let thread = std::thread::Builder::new().name("hotset-logs".into());
+        thread.spawn(move || queue::run_errands(&receiver)).map_err(|error| {
+            Error::unavailable(format!("cannot start a thread for the logs of caches: {error}"))
+        })?;
+        Ok(Self { directory, errands, open: Lock::default() })
     }
 
     /// Ends all logs, and waits for their last bytes, but not for long.
@@ -54,16 +62,16 @@ impl Logs for CacheLogs {
     fn open(&self, job: &str, policy: &str) -> Option<Arc<dyn Recorder>> {
         let name = format!("{}-{policy}-{}.{EXTENSION}", file_word(base_name(job)), unique());
         let path = self.directory.join(name);
-        let queue = Arc::new(Queue::new(path.clone(), queue::MOST));
+        let queue = Arc::new(Queue::new(path.clone(), queue::MOST, self.errands.clone()));
         let create = move || {
             assert_unlocked();
             regular::create(&path).map(|file| Box::new(file) as Box<dyn Write + Send>)
         };
-        let log = queue::start(Arc::clone(&queue), create)?;
+        self.errands.send(Errand::Write(Arc::clone(&queue), Box::new(create))).ok()?;
         let mut open = self.open.lock();
         open.retain(|queue| queue.strong_count() > 0);
         open.push(Arc::downgrade(&queue));
-        Some(log)
+        Some(Arc::new(Log(queue)))
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! A note is pushed under the engine's lock, so pushing takes one short lock and nothing else. The thread takes all that
 //! is there once it is worth a write, or after a moment. What lies in memory is bounded: where events come faster than they
-//! can be written for long, the log ends.
+//! can be written for long, the log ends. To start a thread and to say something takes longer, and a log is opened under
+//! the engine's lock too: both are errands of one more thread, which waits for no disk.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use hotset_core::bytes::human;
@@ -22,10 +24,48 @@ const WORTH: usize = 256 << 10;
 /// How long fewer wait for more.
 const MOMENT: Duration = Duration::from_millis(250);
 
+/// What is to be done for a log, and takes longer than the engine's lock may be held.
+pub(super) enum Errand {
+    /// To write it.
+    Write(Arc<Queue>, Create),
+    /// To say that it has ended, and why.
+    Tell(PathBuf, String),
+}
+
+/// Does errands until no more can come.
+pub(super) fn run_errands(errands: &Receiver<Errand>) {
+    errands.iter().for_each(Errand::run);
+}
+
+impl Errand {
+    pub(super) fn run(self) {
+        match self {
+            Self::Write(queue, create) => {
+                let own = Arc::clone(&queue);
+                let thread = std::thread::Builder::new().name("hotset-log".into());
+                if let Err(error) = thread.spawn(move || own.write(create)) {
+                    queue.end(&error);
+                }
+            }
+            Self::Tell(path, why) => tell(&path, &why),
+        }
+    }
+}
+
+/// Says that there is no more of a log.
+fn tell(path: &Path, why: &str) {
+    tracing::warn!(
+        file = %path.display(),
+        "the log of a cache has ended: {why}; training goes on. Give `--record` (HOTSET_RECORD) a faster disk, or one \
+         with more room"
+    );
+}
+
 /// The events of one log.
 pub(super) struct Queue {
     path: PathBuf,
     most: usize,
+    errands: Sender<Errand>,
     waiting: Lock<Waiting>,
 }
 
@@ -42,8 +82,8 @@ struct Waiting {
 }
 
 impl Queue {
-    pub(super) fn new(path: PathBuf, most: usize) -> Self {
-        Self { path, most, waiting: Lock::default() }
+    pub(super) fn new(path: PathBuf, most: usize, errands: Sender<Errand>) -> Self {
+        Self { path, most, errands, waiting: Lock::default() }
     }
 
     /// No more comes: what is there is written, and that it is all.
@@ -89,7 +129,9 @@ impl Queue {
             waiting.stopped = true;
             waiting.signal();
             drop(waiting);
-            self.give_up(&format!("{} wait to be written", human(self.most as u64)));
+            let why = format!("{} wait to be written", human(self.most as u64));
+            // A server that ends has nobody left to say it.
+            _ = self.errands.send(Errand::Tell(self.path.clone(), why));
         } else if before == 0 || (before < WORTH && waiting.bytes >= WORTH) {
             waiting.signal();
         }
@@ -111,30 +153,28 @@ impl Queue {
         (!stopped).then_some((events, closed))
     }
 
-    /// Says once that there is no more of the log.
-    fn give_up(&self, why: &str) {
-        tracing::warn!(
-            file = %self.path.display(),
-            "the log of a cache has ended: {why}; training goes on. Give `--record` (HOTSET_RECORD) a faster disk, or one \
-             with more room"
-        );
-    }
-
     /// Writes until the end.
     fn write(&self, create: Create) {
         if let Err(error) = self.write_all(create) {
-            let mut waiting = self.waiting.lock();
-            let first = !std::mem::replace(&mut waiting.stopped, true);
-            let events = std::mem::take(&mut waiting.events);
-            drop(waiting);
-            drop(events);
-            if first {
-                self.give_up(&error.to_string());
-            }
+            self.end(&error);
         }
         let mut waiting = self.waiting.lock();
         waiting.written = true;
         waiting.signal();
+    }
+
+    /// It cannot be written: frees what waits, and says so unless the log was given up before.
+    fn end(&self, error: &io::Error) {
+        let mut waiting = self.waiting.lock();
+        let first = !std::mem::replace(&mut waiting.stopped, true);
+        let events = std::mem::take(&mut waiting.events);
+        waiting.written = true;
+        waiting.signal();
+        drop(waiting);
+        drop(events);
+        if first {
+            tell(&self.path, &error.to_string());
+        }
     }
 
     fn write_all(&self, create: Create) -> io::Result<()> {
@@ -158,7 +198,7 @@ impl Queue {
 }
 
 /// What tells a queue. It ends with the last that knows it.
-struct Log(Arc<Queue>);
+pub(super) struct Log(pub(super) Arc<Queue>);
 
 impl Recorder for Log {
     fn note(&self, event: Event) {
@@ -169,21 +209,5 @@ impl Recorder for Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-/// Begins to write a queue; who tells it what to write.
-pub(super) fn start(
-    queue: Arc<Queue>,
-    create: impl FnOnce() -> io::Result<Box<dyn Write + Send>> + Send + 'static,
-) -> Option<Arc<dyn Recorder>> {
-    let own = Arc::clone(&queue);
-    let thread = std::thread::Builder::new().name("hotset-log".into());
-    match thread.spawn(move || own.write(Box::new(create))) {
-        Ok(_) => Some(Arc::new(Log(queue))),
-        Err(error) => {
-            queue.give_up(&error.to_string());
-            None
-        }
     }
 }

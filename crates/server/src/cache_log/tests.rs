@@ -1,7 +1,7 @@
 //! Logs that are written behind, on disks that are slow, full, or gone in the middle.
 
 use std::fs;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 
 use hotset_core::log::Event;
 
@@ -32,13 +32,20 @@ impl Write for Disk {
     }
 }
 
-/// A log on such a disk, and what lets it write.
-fn on_disk(left: usize, most: usize) -> (Arc<Queue>, Arc<dyn Recorder>, Sender<()>) {
+/// A log that `create` opens, which is being written, and what is to be said of it.
+fn begun(most: usize, create: Create) -> (Arc<Queue>, Log, Receiver<Errand>) {
+    let (errands, receiver) = channel();
+    let queue = Arc::new(Queue::new("log".into(), most, errands));
+    Errand::Write(Arc::clone(&queue), create).run();
+    (Arc::clone(&queue), Log(queue), receiver)
+}
+
+/// A log on such a disk, what lets it write, and what is to be said of it.
+fn on_disk(left: usize, most: usize) -> (Arc<Queue>, Log, Sender<()>, Receiver<Errand>) {
     let (turn, turns) = channel();
-    let queue = Arc::new(Queue::new("log".into(), most));
     let disk = Disk { left, turns };
-    let log = queue::start(Arc::clone(&queue), move || Ok(Box::new(disk) as Box<dyn Write + Send>)).unwrap();
-    (queue, log, turn)
+    let (queue, log, errands) = begun(most, Box::new(|| Ok(Box::new(disk))));
+    (queue, log, turn, errands)
 }
 
 fn soon() -> Instant {
@@ -48,7 +55,7 @@ fn soon() -> Instant {
 #[test]
 fn a_log_that_ends_with_its_last_job_is_whole_and_one_that_is_cut_anywhere_is_read_until_there() {
     let place = tempfile::tempdir().unwrap();
-    let logs = CacheLogs::new(place.path().to_owned());
+    let logs = CacheLogs::new(place.path().to_owned()).unwrap();
     let log = logs.open("exp/7", "lru").unwrap();
     let noted: Vec<Event> = (0..5).map(Event::Joined).collect();
     noted.iter().for_each(|event| log.note(event.clone()));
@@ -85,7 +92,7 @@ fn a_log_that_ends_with_its_last_job_is_whole_and_one_that_is_cut_anywhere_is_re
 #[test]
 fn a_server_that_stops_ends_its_logs_before_it_goes() {
     let place = tempfile::tempdir().unwrap();
-    let logs = CacheLogs::new(place.path().to_owned());
+    let logs = CacheLogs::new(place.path().to_owned()).unwrap();
     let log = logs.open("job", "lru").unwrap();
     log.note(Event::Joined(0));
     logs.finish();
@@ -97,7 +104,7 @@ fn a_server_that_stops_ends_its_logs_before_it_goes() {
 
 #[test]
 fn a_full_disk_ends_the_log_and_nobody_waits_for_it() {
-    let (queue, log, turn) = on_disk(20, 1 << 20);
+    let (queue, log, turn, _errands) = on_disk(20, 1 << 20);
     (0..9).for_each(|_| turn.send(()).unwrap());
     (0..100).for_each(|member| log.note(Event::Joined(member)));
     queue.wait_until_written(soon());
@@ -108,12 +115,17 @@ fn a_full_disk_ends_the_log_and_nobody_waits_for_it() {
 
 #[test]
 fn a_disk_that_takes_nothing_holds_no_more_than_was_allowed() {
-    let (queue, log, turn) = on_disk(1 << 20, 10_000);
+    let (queue, log, turn, errands) = on_disk(1 << 20, 10_000);
     for member in 0..10_000 {
         log.note(Event::Joined(member));
         assert!(queue.len() * std::mem::size_of::<Event>() <= 10_000 + std::mem::size_of::<Event>());
     }
     assert!(queue.is_stopped());
+    let told: Vec<Errand> = errands.try_iter().collect();
+    assert!(
+        matches!(&told[..], [Errand::Tell(_, why)] if why.contains("wait to be written")),
+        "it is said once, by another thread than the one that notes"
+    );
     // The disk may be gone before all of these.
     (0..9).for_each(|_| _ = turn.send(()));
     queue.wait_until_written(soon());
@@ -122,7 +134,7 @@ fn a_disk_that_takes_nothing_holds_no_more_than_was_allowed() {
 
 #[test]
 fn one_event_that_is_larger_than_what_may_wait_is_written() {
-    let (queue, log, turn) = on_disk(1 << 20, 1);
+    let (queue, log, turn, _errands) = on_disk(1 << 20, 1);
     (0..9).for_each(|_| _ = turn.send(()));
     log.note(Event::Joined(0));
     drop(log);
@@ -132,9 +144,22 @@ fn one_event_that_is_larger_than_what_may_wait_is_written() {
 
 #[test]
 fn a_place_that_cannot_be_written_to_ends_the_log() {
-    let queue = Arc::new(Queue::new("log".into(), 1 << 20));
-    let log = queue::start(Arc::clone(&queue), || Err(io::ErrorKind::PermissionDenied.into())).unwrap();
+    let (queue, log, _errands) = begun(1 << 20, Box::new(|| Err(io::ErrorKind::PermissionDenied.into())));
     queue.wait_until_written(soon());
     log.note(Event::Joined(0));
     assert!(queue.is_stopped() && queue.len() == 0);
+}
+
+#[test]
+fn a_log_is_opened_before_its_thread_is_started() {
+    let place = tempfile::tempdir().unwrap();
+    let (errands, receiver) = channel();
+    let logs = CacheLogs { directory: place.path().to_owned(), errands, open: Lock::default() };
+    let log = logs.open("job", "lru").unwrap();
+    log.note(Event::Joined(0));
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "whoever opens it touches no disk");
+    receiver.try_recv().unwrap().run();
+    logs.finish();
+    let path = fs::read_dir(place.path()).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(events(&path), (vec![Event::Joined(0), Event::End], Ending::Whole));
 }

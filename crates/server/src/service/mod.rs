@@ -82,7 +82,7 @@ pub(crate) trait Caller {
 impl Service {
     pub(crate) fn new(options: &Options, accounts: Arc<Accounts>) -> Result<Self> {
         let recorder = Recorder::new(options.record.clone())?;
-        let logs = options.record.clone().map(CacheLogs::new).map(Arc::new);
+        let logs = options.record.clone().map(CacheLogs::new).transpose()?.map(Arc::new);
         let config = Config {
             concurrency: options.concurrency.max(1),
             memory: options.memory,
