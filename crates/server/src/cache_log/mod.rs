@@ -1,9 +1,9 @@
 //! The log of each cache as a file, beside the recordings of reports: what `hotset simulate --log` plays back.
 //!
 //! The engine notes what happens while it holds its locks, so a note is put into a queue and written behind, by a
-//! thread of the log's own, which another starts. A disk that is too slow or full ends the log, which is said once; training goes on. A file
-//! begins with its version; each event follows behind its length, with a checksum in it, so that a log that was cut short
-//! by a kill is told from a whole one, and read as far as it goes.
+//! thread of the log's own, which another starts. A disk that is too slow or full ends the log, which is said once; training
+//! goes on. A file begins with its version; each event follows behind its length, with a checksum in it, so that a log that
+//! was cut short by a kill is told from a whole one, and read as far as it goes.
 
 mod file;
 mod queue;

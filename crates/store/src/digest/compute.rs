@@ -84,6 +84,7 @@ pub fn digest(
         },
         &mut || Ok(()),
     );
+    into.forget_old(catalog);
     into.save()?;
     ended.map(|()| outcome)
 }

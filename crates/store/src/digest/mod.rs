@@ -1,14 +1,15 @@
 //! Digests: the BLAKE3 of every sample of a place, kept in a file of the user's own.
 //!
 //! A hash is kept under what names a sample's bytes: its key, where it lies in its object, its length and the version that
-//! was listed. A sample that was written since has another name, and so no hash. One whose store tells no versions
-//! has none either: nothing would show that it changed. The file of a place holds what was hashed so far, so one that was
-//! broken off is gone on with. It is written beside its name and renamed, ends with a BLAKE3 of itself, and is for its
-//! user alone: who knows the hash of something may ask a shared cache for it.
+//! was listed. A sample that was written since has another name, and so no hash; what it was before is forgotten when the
+//! place is hashed again. One whose store tells no versions has none either: nothing would show that it changed. The file of
+//! a place holds what was hashed so far, so one that was broken off is gone on with. It is written beside its name and
+//! renamed, ends with a BLAKE3 of itself, and is for its user alone: who knows the hash of something may ask a shared cache
+//! for it.
 
 mod compute;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,10 +26,10 @@ use crate::store::UNKNOWN;
 
 pub use hotset_core::contents::Hash;
 
-/// Names where bytes were found.
+/// Names bytes: half of it where they were found, half of it their length and version there.
 type Name = [u8; 16];
 
-const MAGIC: &[u8; 16] = b"hotset digest 1\n";
+const MAGIC: &[u8; 16] = b"hotset digest 2\n";
 
 /// The hashes that are known of a place.
 #[derive(Debug)]
@@ -103,6 +104,13 @@ impl Digest {
         (hashes.known() > 0).then_some(hashes)
     }
 
+    /// Forgets what samples of a catalog were before they were written to.
+    fn forget_old(&mut self, catalog: &Catalog) {
+        let current: HashSet<Name> = (0..catalog.len() as Id).filter_map(|id| name(catalog, id)).collect();
+        let places: HashSet<&[u8]> = current.iter().map(place).collect();
+        self.hashes.retain(|name, _| current.contains(name) || !places.contains(place(name)));
+    }
+
     /// Writes down all that is known.
     pub fn save(&self) -> Result<()> {
         self.write().map_err(|error| {
@@ -162,13 +170,20 @@ fn decode(bytes: &[u8], place: &str) -> std::result::Result<HashMap<Name, Hash>,
 
 /// What names the bytes of a sample; `None` where nothing would show that they changed.
 fn name(catalog: &Catalog, id: Id) -> Option<Name> {
-    let named = catalog.with_location(id, |at| {
+    let (place, version) = catalog.with_location(id, |at| {
         let mut hasher = Hasher::new();
         hasher.update(at.key.as_bytes()).update(&[0, u8::from(at.whole)]).update(&at.offset.to_le_bytes());
+        let place = hasher.finalize();
         hasher.update(&catalog.size(id).to_le_bytes()).update(&at.version.to_le_bytes());
-        (at.version != UNKNOWN).then(|| hasher.finalize())
+        (at.version != UNKNOWN).then(|| (place, hasher.finalize()))
     })?;
-    named.as_bytes().first_chunk().copied()
+    let half = |hash: blake3::Hash| hash.as_bytes().first_chunk::<8>().copied();
+    [half(place)?, half(version)?].concat().try_into().ok()
+}
+
+/// Where the bytes of a name were found.
+fn place(name: &Name) -> &[u8] {
+    &name[..8]
 }
 
 #[cfg(test)]

@@ -67,6 +67,14 @@ fn the_hash_of_a_file_that_was_written_since_is_not_used() {
     assert_eq!([0, 1, 2].map(|id| hashes.get(id).is_some()), [true, false, true]);
     let outcome = super::digest(&after, &mut digest, &mut |_| Ok(())).unwrap();
     assert_eq!((outcome.hashed, outcome.known), (1, 2));
+    assert_eq!(Digest::open(kept.path(), &after.place).hashes.len(), 3, "what it was before is forgotten");
+    assert!(digest.of(&before.catalog).unwrap().get(1).is_none());
+    // What another listing of the place has is not known to be old.
+    fs::write(place.path().join("003"), "one more").unwrap();
+    let larger = opened(place.path(), Layout::Files, &[]);
+    super::digest(&larger, &mut digest, &mut |_| Ok(())).unwrap();
+    super::digest(&after, &mut digest, &mut |_| Ok(())).unwrap();
+    assert_eq!(digest.of(&larger.catalog).unwrap().known(), 4);
 }
 
 #[test]
