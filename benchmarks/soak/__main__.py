@@ -3,7 +3,7 @@
 Up to `--jobs` jobs of different strategies and policies, on two datasets, run at once. They begin at random
 moments. Some train to their end, of some a worker is killed, some are killed themselves, and of these some go
 on (`job.py`); another takes the place of each. Beside them runs one with a private server, which is killed
-alone. Kinds, fates, moments and victims follow from the seed; what falls together does not.
+alone. Kinds, fates, moments and victims are drawn from one seed, in the order in which things happen.
 
 It fails when a byte is wrong or an epoch is not what was planned (`trainer.py`), when a job is stuck, when
 something is left of jobs and servers at the end, or when the server's memory grows beyond that of the first

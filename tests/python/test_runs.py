@@ -14,6 +14,8 @@ from typing import Any
 
 import hotset
 import pytest
+from hotset._client import job
+from hotset._client.settings import Settings
 from processes import Started, Starter, free_port, until
 from trees import equal_files
 
@@ -208,6 +210,10 @@ def test_a_dataset_that_could_be_made_at_the_second_try_has_the_name_it_would_ha
     equal_files(place, 4, 60)
     names = [hotset.Dataset(place, job="exp").stats()["job"] for _ in range(2)]
     assert names == ["exp/tree", "exp/tree#2"], "another would not be found again by `resume=True`"
+    # One that fails after another was named keeps that one's name out of use.
+    failed, live = (job.new("exp", str(place), Settings.read()) for _ in range(2))
+    job.give_back(failed, str(place))
+    assert live.name == "exp/tree#4" and job.new("exp", str(place), Settings.read()).name == "exp/tree#5"
 
 
 def test_a_place_that_nobody_remembers_is_said(trainings: Trainings, tmp_path: Path) -> None:

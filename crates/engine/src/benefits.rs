@@ -42,9 +42,7 @@ impl Engine {
                 if matches!(staging, Staging::Done) {
                     return Ok((state, waited));
                 }
-                drop(state);
-                thread::yield_now();
-                state = self.shared.lock();
+                state = self.shared.give_way(state);
                 continue;
             };
             waited = true;

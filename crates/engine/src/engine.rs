@@ -17,7 +17,7 @@ use crate::planning::look_ahead;
 use crate::serving::{Asked, Batch, CaughtUp, Gathered, Purpose};
 use crate::sessions::{Grant, Item, Progress};
 use crate::state::State;
-use crate::sync::{self, AtomicBool, Condvar, Mutex, MutexGuard, thread};
+use crate::sync::{self, AtomicBool, Condvar, Mutex, MutexGuard};
 
 /// How often a waiting reader looks whether its client still lives.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(500);
@@ -42,6 +42,14 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let state = sync::lock(&self.state);
+        #[cfg(feature = "shuttle")]
+        state.check();
+        state
+    }
+
+    /// Lets what waits for the lock have it first, between two slices of work.
+    pub(crate) fn give_way<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let state = sync::give_way(state, &self.state);
         #[cfg(feature = "shuttle")]
         state.check();
         state
@@ -162,9 +170,7 @@ impl Engine {
             if let CaughtUp::To(at) = jobs.still(job)?.catch_up(rooms, &batch)? {
                 break at;
             }
-            drop(state);
-            thread::yield_now();
-            state = self.shared.lock();
+            state = self.shared.give_way(state);
         };
         let mut wait = Wait { began, limit: wait, alive };
         let (state, staged) = self.measure(state, job, (&batch, at), &mut wait)?;
@@ -386,8 +392,7 @@ pub(crate) fn read_ahead<'a>(
             look_ahead(shared, &mut state, job);
             return Ok(());
         }
-        drop(state);
-        state = shared.lock();
+        state = shared.give_way(state);
     }
 }
 

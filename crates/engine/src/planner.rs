@@ -7,7 +7,6 @@
 //! Locks are taken in this order: planner, then the engine's, then the inbox.
 
 use std::collections::BTreeMap;
-use std::sync::TryLockError;
 
 use hotset_core::importance::{Report, SLICE, Score};
 use hotset_core::run::Planner;
@@ -82,11 +81,7 @@ impl PlannerHandle {
         self.inbox().reports.append(&mut reports);
         let mut most = 0;
         loop {
-            let mut planner = match self.planner.try_lock() {
-                Ok(planner) => planner,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return most,
-            };
+            let Some(mut planner) = sync::try_lock(&self.planner) else { return most };
             let applied = self.take_in(&mut planner);
             most = most.max(applied);
             if applied == 0 {

@@ -301,3 +301,26 @@ fn readers_that_keep_all_they_get_hear_of_it_while_others_read_on() {
     let grant = hoarder.ask(&indices[200..220]).unwrap();
     engine.release(hoarder.session, &[grant.lease]);
 }
+
+#[test]
+fn a_sample_twice_in_a_batch_takes_the_one_slot_of_its_plan_once_and_gives_it_back_once() {
+    let (opened, store) = dataset(&[100; 40]);
+    let engine = engine();
+    let mut reader = Reader::new(&engine, &opened);
+    engine
+        .open_job(reader.session, JobRequest { prefetch: false, ..request(&opened, "50%", "minio") }, None)
+        .unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let (twice, gone) = (indices[0], indices[1]);
+    let missing = Index::from_raw(gone).sample;
+    store.vanished.lock().unwrap().push(missing);
+    assert!(reader.get(&[twice, twice, gone]).is_err());
+    store.vanished.lock().unwrap().clear();
+    let held = reader.get(&[twice, twice, gone]).unwrap();
+    reader.release(held);
+    let stats = engine.job_stats(None).remove(0);
+    assert_eq!((stats.epochs[0].1.served(), stats.epochs[0].1.plan.distinct), (2, 2));
+    assert_eq!(stats.unplanned.served(), 1, "the plan serves it once");
+    engine.end_jobs();
+    assert_eq!(engine.stats().occupied, 0, "nothing is left of a job that has ended");
+}

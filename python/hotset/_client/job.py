@@ -18,6 +18,7 @@ import hashlib
 import os
 import secrets
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ _SHOWN = 40
 """Characters of the program's name in that of a run."""
 
 _numbers: Counter[tuple[str, str]] = Counter()
+_lock = threading.Lock()
 _token = ""
 _token_pid = 0
 
@@ -69,12 +71,13 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
     """The job of the dataset that this process now makes from `place`."""
     run = run_name(job, settings)
     folder = _folder(place)
-    _numbers[run, folder] += 1
-    number = _numbers[run, folder]
+    with _lock:
+        _numbers[run, folder] += 1
+        number = _numbers[run, folder]
     launched = settings.launch is not None
     return Job(
         run,
-        f"{run}/{folder}" if number == 1 else f"{run}/{folder}#{number}",
+        _dataset_name(run, folder, number),
         os.getpid(),
         lasting=job is not None or (launched and settings.restarts),
         launch="" if settings.launch is None else short_hash(settings.launch),
@@ -85,8 +88,18 @@ def new(job: str | None, place: str, settings: Settings) -> Job:
 
 
 def give_back(job: Job, place: str) -> None:
-    """Forgets the name of a dataset that could not be made: a second try is the same dataset, not another."""
-    _numbers[job.run, _folder(place)] -= 1
+    """Forgets the name of a dataset that could not be made: a second try is the same dataset, not another.
+
+    Unless a later one was named meanwhile, whose name would be given twice.
+    """
+    key = job.run, _folder(place)
+    with _lock:
+        if _dataset_name(*key, _numbers[key]) == job.name:
+            _numbers[key] -= 1
+
+
+def _dataset_name(run: str, folder: str, number: int) -> str:
+    return f"{run}/{folder}" if number == 1 else f"{run}/{folder}#{number}"
 
 
 def _folder(place: str) -> str:

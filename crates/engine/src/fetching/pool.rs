@@ -84,8 +84,7 @@ fn run(shared: &Arc<Shared>) {
                 state.end_fetch(fetch, 1, Duration::ZERO, Ok(brought));
             }
             // One a hold of the lock.
-            drop(state);
-            state = shared.lock();
+            state = shared.give_way(state);
             continue;
         }
         state.rooms.fetching_mut().threads.idle += 1;

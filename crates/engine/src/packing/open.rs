@@ -50,9 +50,11 @@ impl Reads {
     fn begin(&mut self, id: Id) -> Option<(u32, Vec<Id>)> {
         let package = *self.from.get(&id)?;
         let ids = self.whole.remove(&package)?;
-        ids.iter().for_each(|id| {
-            self.from.remove(id);
-        });
+        for id in &ids {
+            if self.from.get(id) == Some(&package) {
+                self.from.remove(id);
+            }
+        }
         Some((package, ids))
     }
 }
@@ -199,6 +201,8 @@ impl OpenPackages {
                 }
             }
         }
+        // What is not written yet cannot be read: its samples come with those it waits for itself.
+        new.whole.retain(|package, _| !self.open.contains_key(package));
         for (&package, ids) in &new.whole {
             self.reads.from.extend(ids.iter().map(|&id| (id, package)));
         }
@@ -251,10 +255,27 @@ impl OpenPackages {
         id: Id,
         bytes: &[u8],
     ) -> std::result::Result<Vec<(u32, Draft)>, String> {
+        let numbers = self.packages_of(id);
+        let put = self.put_into(&numbers, dataset, id, bytes);
+        if put.is_err() {
+            // All of them are to be given up.
+            let own = self.package_of(id);
+            self.older.insert(id, numbers.into_iter().filter(|&number| Some(number) != own).collect());
+        }
+        put
+    }
+
+    fn put_into(
+        &mut self,
+        numbers: &[u32],
+        dataset: &Dataset,
+        id: Id,
+        bytes: &[u8],
+    ) -> std::result::Result<Vec<(u32, Draft)>, String> {
         let (due, own) = (self.due.contains(id), self.package_of(id));
         self.due.remove(id);
         let mut whole = Vec::new();
-        for number in self.packages_of(id) {
+        for &number in numbers {
             let Some(package) = self.open.get_mut(&number).filter(|package| !package.writing) else {
                 continue;
             };

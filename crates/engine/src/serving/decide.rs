@@ -19,7 +19,7 @@ use crate::jobs::{Job, PackageSource};
 use crate::rooms::Rooms;
 
 /// Slots decided in one hold of the lock.
-pub(super) const DECISIONS: usize = 4096;
+pub(super) const DECISIONS: usize = 512;
 
 /// How far a job may read ahead.
 #[derive(Debug, Clone, Copy)]
@@ -66,25 +66,28 @@ impl Job {
     fn carry_out(&mut self, rooms: &mut Rooms, fetch: bool, buffers: &mut Buffers) -> Result<(usize, bool)> {
         let (Buffers { changes, reads }, mut decided, mut room) = (buffers, 0, true);
         reads.clear();
+        // What the policy has decided is carried out to its end, or memory would not agree with it.
+        let mut outcome = Ok(());
         for change in changes.drain(..) {
-            match change {
-                Change::Evicted(id) => rooms.keep(&self.dataset, id, false),
-                Change::Loaded { epoch, package, kept } => {
-                    self.load(rooms, epoch, package, kept, fetch)?;
+            let done = match change {
+                Change::Evicted(id) => {
+                    rooms.keep(&self.dataset, id, false);
+                    Ok(())
                 }
+                Change::Loaded { epoch, package, kept } => self.load(rooms, epoch, package, kept, fetch),
                 Change::Decided { epoch, slot, id, outcome, admitted } => {
-                    let read = self.decided(rooms, (epoch, slot, id), outcome, admitted, fetch)?;
-                    room &= !fetch || !matches!(read, Some(Read::Later));
-                    reads.extend(read.map(|read| (slot, read)));
                     decided += 1;
+                    self.decided(rooms, (epoch, slot, id), outcome, admitted, fetch).map(|read| {
+                        room &= !fetch || !matches!(read, Some(Read::Later));
+                        reads.extend(read.map(|read| (slot, read)));
+                    })
                 }
                 // The reads of one block are all that come before it.
-                Change::Requested { epoch, slots, bytes } => {
-                    self.request(rooms, epoch, &slots, bytes, reads)?;
-                }
-            }
+                Change::Requested { epoch, slots, bytes } => self.request(rooms, epoch, &slots, bytes, reads),
+            };
+            outcome = outcome.and(done);
         }
-        Ok((decided, room))
+        outcome.map(|()| (decided, room))
     }
 
     /// Decides an epoch as far as slot `last`, but not many more than `left` slots. True when there is more to do.

@@ -266,6 +266,10 @@ impl Job {
         let schedule = self.schedule(epoch)?;
         let (mut before, outcome, generation) =
             (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
+        // The same sample twice in a batch, of which the plan serves one.
+        if before == Stage::Taken {
+            return self.hold_unplanned(rooms, batch, position, id);
+        }
         let unread = match before {
             Stage::Unread => Some((epoch, slot)),
             // An earlier slot of the same sample has its read, and another rank's is asked for first.

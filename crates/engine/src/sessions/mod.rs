@@ -194,7 +194,9 @@ impl Sessions {
 
     /// Wakes every batch that waits, to look whether it still should.
     pub(crate) fn wake_all(&self) {
-        self.waiters.values().for_each(|waiter| waiter.signal.notify_all());
+        for waiter in self.waiters.values() {
+            waiter.signal.notify_all();
+        }
     }
 
     /// Batches that are leased, batches that wait, clients that have read.
