@@ -48,8 +48,6 @@ use crate::{Error, Id, Result};
 
 /// Every policy, by name.
 pub static REGISTRY: &[Entry] = &[
-    #[cfg(test)]
-    fifo::ENTRY,
     lru::ENTRY,
     lfu::ENTRY,
     random::ENTRY,
@@ -63,6 +61,8 @@ pub static REGISTRY: &[Entry] = &[
     carousel::ENTRY,
     belady::ENTRY,
     oracle::ENTRY,
+    #[cfg(test)]
+    fifo::ENTRY,
 ];
 
 /// The name of the policy of a dataset that has no sampler and names none.

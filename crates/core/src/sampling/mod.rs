@@ -50,8 +50,6 @@ use crate::{Error, Id, Remark, Result};
 
 /// Every strategy, by name.
 pub static REGISTRY: &[Entry] = &[
-    #[cfg(test)]
-    alternate::ENTRY,
     uniform::ENTRY,
     cis::ENTRY,
     iis::ENTRY,
@@ -62,6 +60,8 @@ pub static REGISTRY: &[Entry] = &[
     quiver::ENTRY,
     infobatch::ENTRY,
     carousel::ENTRY,
+    #[cfg(test)]
+    alternate::ENTRY,
 ];
 
 /// A registered strategy.
