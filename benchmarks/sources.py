@@ -56,6 +56,11 @@ class Samples:
             path.write_bytes(content.randbytes(size))
         return cls(folder, count, size)
 
+    @classmethod
+    def found(cls, folder: Path, count: int, size: int) -> Samples:
+        """Those that another section has written, or writes them."""
+        return cls(folder, count, size) if folder.exists() else cls.made(folder, count, size)
+
 
 class Opened:
     """A dataset kept whole by a Hotset server, through one connection of this process."""

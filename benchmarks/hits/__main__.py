@@ -83,6 +83,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hits", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few and small rounds: a smoke test, no figures")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="a section; may be repeated")
     parser.add_argument("--json", type=Path, default=Path("out/bench.json"), help="(%(default)s)")
     return parser.parse_args()
 
@@ -99,8 +100,8 @@ def main() -> int:
     began = time.monotonic()
     try:
         with workplace() as folder:
-            for measured in (small_samples, large_samples, many_readers, several_jobs):
-                section = measured(folder, size)
+            for name in asked.only or SECTIONS:
+                section = SECTIONS[name](folder, size)
                 sections.append(section)
                 print(section.text() + "\n", flush=True)
     except (SkippedError, UntrueError) as error:
@@ -127,7 +128,7 @@ def workplace() -> Iterator[Path]:
 
 def small_samples(folder: Path, size: Size) -> Section:
     """One reader of small samples."""
-    samples = Samples.made(folder / "small", size.small, SMALL)
+    samples = Samples.found(folder / "small", size.small, SMALL)
     title = f"hit, {SMALL / 1000:g} KB samples, batches of {size.batch}, one reader"
     with one_reader(Section(title), samples, size) as run:
         views = run.add(Hotset("hotset views", run.opened, _core.Batch.views))
@@ -172,7 +173,7 @@ def many_readers(folder: Path, size: Size) -> Section:
     cores = sorted(os.sched_getaffinity(0))[:CORES]
     os.sched_setaffinity(0, cores)
     section = Section(f"hit, {SMALL / 1000:g} KB samples, batches of {size.batch}, on {len(cores)} cores")
-    samples = Samples(folder / "small", size.small, SMALL)
+    samples = Samples.found(folder / "small", size.small, SMALL)
     opened = Opened(samples)
     # The job of the first section may have been given up meanwhile.
     warm(samples, opened, opened.keys(), size.batch)
@@ -211,7 +212,7 @@ def several_jobs(folder: Path, size: Size) -> Section:
     """Several jobs beside one, at the same rate of all calls together."""
     each = f"{RATE:,} batches of {size.batch} a second in all"
     section = Section(f"hit, {SMALL / 1000:g} KB samples, {each}, on {len(os.sched_getaffinity(0))} cores")
-    samples = Samples(folder / "small", size.small, SMALL)
+    samples = Samples.found(folder / "small", size.small, SMALL)
     opened = Opened(samples)
     warm(samples, opened, opened.keys(), size.batch)
     arms = (
@@ -237,6 +238,10 @@ def several_jobs(folder: Path, size: Size) -> Section:
         Ratio(f"the same without plans : {JOBS} readers of one", without_plans.times(readers_of_one))
     )
     return section
+
+
+SECTIONS = {"small": small_samples, "large": large_samples, "readers": many_readers, "jobs": several_jobs}
+"""In the order in which they run."""
 
 
 class OneReader:

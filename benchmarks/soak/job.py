@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.soak.figures import Figures
 from benchmarks.soak.kinds import Deck, Fate
-from benchmarks.soak.order import BATCH, TRAINER, Order, obey
+from benchmarks.soak.order import BATCH, TRAINER, Order, ended, obey
 from benchmarks.soak.processes import children_of, kill_watcher, runs, wait_for
 
 _CONTEXT = get_context("forkserver")
@@ -49,6 +49,7 @@ class Job:
         # In the first epochs, so that there is something left to go on with.
         self._left = self._draw.randint(2, max(3, self._samples * (self.order.epochs - 1) // BATCH))
         """Batches until what its fate says happens."""
+        self._struck: int | None = None
         self._heard = time.monotonic()
 
     @property
@@ -112,11 +113,17 @@ class Job:
             self._process.join()
             self._heard = time.monotonic()
             self._counts["killed"] += 1
-        elif workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._draw.choice(workers), signal.SIGKILL)
+        elif self._struck is not None and self._struck not in workers:
+            # Its epoch may have been over before.
+            if ended(self._struck) in (self.order.folder / "log").read_text():
                 self._counts["workers"] += 1
                 self.fate = Fate.ENDS
+            self._struck = None
+        elif workers:
+            self._struck = self._struck or self._draw.choice(workers)
+            with contextlib.suppress(ProcessLookupError):
+                # It ends in the middle of a batch; said again while it has not heard of it.
+                os.kill(self._struck, signal.SIGUSR2)
 
     def kill_private(self, directory: Path) -> bool:
         """Kills the private server that watches it, in that runtime directory; whether there was one."""

@@ -40,6 +40,11 @@ class Order:
     """The server's socket; a private one without it."""
 
 
+def ended(worker: int) -> str:
+    """What a worker that was told to end says in the log, before it does."""
+    return f"worker {worker} ends in a batch"
+
+
 def obey(order: Order, line: Connection) -> None:
     """The process."""
     from benchmarks.soak import trainer

@@ -63,8 +63,8 @@ def memory_of(pid: int) -> int:
 
 def threads_of(pid: int) -> list[str]:
     """The threads of a process: name, state, and the system call that each is in."""
-    lines = []
-    for task in sorted(Path(f"/proc/{pid}/task").iterdir()):
+    lines, tasks = [], Path(f"/proc/{pid}/task")
+    for task in sorted(tasks.iterdir()) if tasks.exists() else ():
         said = [_bytes(pid, f"task/{task.name}/{name}").decode().strip() for name in ("comm", "wchan")]
         state = _bytes(pid, f"task/{task.name}/stat").decode().rpartition(")")[2].split()[:1]
         lines.append(f"{task.name} {said[0]} {' '.join(state)} {said[1]}")

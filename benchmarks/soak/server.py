@@ -77,7 +77,9 @@ class Server:
         return "\n".join([*lines, "the server's log:", *self.log.read_text().splitlines()[-60:]])
 
     def close(self) -> None:
-        """Ends it, which it must do by itself, with nothing left of it."""
+        """Ends it, which it must do by itself, with nothing left of it, unless it was killed just now."""
+        if not self.is_up:
+            return
         self.process.terminate()
         try:
             code = self.process.wait(30)

@@ -19,6 +19,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.soak.kinds import DATA, KINDS, Fate, Serves
-from benchmarks.soak.order import BATCH, Order
+from benchmarks.soak.order import BATCH, Order, ended
 
 WIDTH = 16
 """Bytes of a hash."""
@@ -73,17 +74,61 @@ class Asking(Dataset[Any]):
 
     def __init__(self, dataset: hotset.Dataset) -> None:
         self.dataset = dataset
+        self.end: End | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[list[Any], int]:
+        if self.end is None:
+            self.end = End()
         told = 0
         while True:
             try:
-                return self.dataset.__getitems__(indices), told
+                with self.end:
+                    return self.dataset.__getitems__(indices), told
             except hotset.ChangedError:
                 told += 1
+
+
+class End:
+    """Kills this worker, after a SIGUSR2, in the middle of a batch that it asks Hotset for.
+
+    Not just anywhere: torch's loader shares locks with its workers, and one that is killed with such a lock
+    leaves it locked; its trainer then waits for ever, whatever Hotset does. In a batch a worker has none of
+    them itself, and the thread that sends what it made has none while it waits for more.
+    """
+
+    def __init__(self) -> None:
+        self._inside = False
+        self._woken, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.signal(signal.SIGUSR2, lambda *_: None)
+        # Written to by the signal itself, whatever this process does meanwhile.
+        signal.set_wakeup_fd(wakes)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._inside = True
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = False
+
+    def _run(self) -> None:
+        while signal.SIGUSR2 not in os.read(self._woken, 64):
+            pass
+        while True:
+            if self._inside and not sending():
+                os.write(2, b"%s\n" % ended(os.getpid()).encode())
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.001)
+
+
+def sending() -> bool:
+    """Whether a thread sends a batch to the trainer, or is about to."""
+    frames = sys._current_frames()
+    senders = [thread.ident for thread in threading.enumerate() if thread.name == "QueueFeederThread"]
+    return any(frames[sender].f_code.co_name != "wait" for sender in senders if sender in frames)
 
 
 class Drawn(Sampler[int]):
@@ -287,6 +332,8 @@ def main(order: Order, line: Connection) -> None:
     os.close(log)
     # Whoever finds it stuck asks it and its workers where they are.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    # A worker that has not begun yet inherits this.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if order.server is not None:
         os.environ["HOTSET_SERVER"] = order.server
     logging.getLogger("hotset").addHandler(strict := Strict())

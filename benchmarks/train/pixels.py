@@ -123,7 +123,7 @@ def _decode_all(split: Path) -> tuple[Tensor, Tensor, str]:
     if not files:
         raise SystemExit(f"no images below `{split}`; --data names a folder with `train` and `test` in it")
     sample = files[0][0].read_bytes()
-    name, decode = _decoder(sample)
+    name, decode = decoder(sample)
     first = decode(sample)
     images = torch.empty((len(files), *first.shape), dtype=torch.uint8)
     for place, (path, _) in enumerate(files):
@@ -131,12 +131,12 @@ def _decode_all(split: Path) -> tuple[Tensor, Tensor, str]:
     return images, torch.tensor([label for _, label in files]), name
 
 
-def _decoder(sample: bytes) -> tuple[str, Callable[[bytes], Tensor]]:
+def decoder(sample: bytes) -> tuple[str, Callable[[bytes | memoryview], Tensor]]:
     """The name of a decoder that is there, and what makes [height, width, 3] of a file's bytes."""
     try:
         from torchvision.io import ImageReadMode, decode_image
 
-        def with_torchvision(data: bytes) -> Tensor:
+        def with_torchvision(data: bytes | memoryview) -> Tensor:
             made: Tensor = decode_image(
                 torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB
             )
@@ -154,7 +154,7 @@ def _decoder(sample: bytes) -> tuple[str, Callable[[bytes], Tensor]]:
             "neither torchvision nor Pillow is here to decode images: pip install pillow"
         ) from None
 
-    def with_pillow(data: bytes) -> Tensor:
+    def with_pillow(data: bytes | memoryview) -> Tensor:
         image = Image.open(io.BytesIO(data)).convert("RGB")
         made = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         return made.view(image.height, image.width, 3)

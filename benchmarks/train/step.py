@@ -38,7 +38,10 @@ class Momentum:
 
 
 class Step:
-    """Trains `model` on batches of one size, given by ids and weights."""
+    """Trains `model` on batches of one size, given by ids and weights.
+
+    `scale` is that of `pixels` where it is not given.
+    """
 
     def __init__(
         self,
@@ -49,8 +52,10 @@ class Step:
         half: bool,
         augment: bool = True,
         transform: str = "",
+        scale: Scale | None = None,
     ) -> None:
-        self.model, self.pixels, self.scale = model, pixels, pixels.scale()
+        self.model, self.pixels = model, pixels
+        self.scale = pixels.scale() if scale is None else scale
         self._padded = pixels.padded() if augment else None
         self._device = pixels.labels.device
         self._half = half
@@ -130,6 +135,27 @@ class Step:
             for value, old in zip(values, before, strict=True):
                 value.copy_(old)
         return graph
+
+
+class FedStep(Step):
+    """The same for images that are brought from outside, batch after batch, instead of lying here by id."""
+
+    def __init__(
+        self, model: nn.Module, side: int, batch: int, graph: bool, half: bool, scale: Scale
+    ) -> None:
+        device = scale.mean.device
+        room = torch.zeros((batch, side, side, 3), dtype=torch.uint8, device=device)
+        labels = torch.zeros(batch, dtype=torch.int64, device=device)
+        super().__init__(model, Pixels(room, labels, ""), batch, graph, half, scale=scale)
+        self._every = torch.arange(batch, device=device)
+
+    def train(self, images: Tensor, labels: Tensor, weights: Tensor | None, rate: float) -> Tensor:
+        """One step with `images`, [batch, side, side, 3] bytes; the losses, as of `Step`."""
+        assert self._padded is not None, "images are cropped"
+        edge = (self._padded.shape[1] - self.pixels.side) // 2
+        self._padded[:, edge:-edge, edge:-edge].copy_(images, non_blocking=True)
+        self.pixels.labels.copy_(labels, non_blocking=True)
+        return self(self._every, weights, rate)
 
 
 @torch.inference_mode()

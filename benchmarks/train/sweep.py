@@ -24,6 +24,7 @@ from .models import MODELS
 from .pixels import decoded
 from .plots import titled
 from .run import Run
+from .schedules import SCHEDULED
 from .train import data_place
 
 UNIFORM = Run("uniform", "minio")
@@ -63,6 +64,9 @@ SCREENED = (
     replace(FIVE_SEEDS[5], transform="erase"),
     replace(FIVE_SEEDS[5], transform="warp"),
 )
+
+# A complete schedule each: the learning rate rises in a thirtieth of it and falls to 0 at its end.
+LENGTHS = (30, 20, 16, 12, 8)
 
 SUBSTITUTES = (Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"}))
 BASE = (Run("cis", "lru"),)
@@ -116,6 +120,13 @@ def treated() -> Iterator[Run]:
         yield replace(BLOCK, seed=seed, transform="warp", repeats=True, average=1.0)
 
 
+def schedules() -> Iterator[Run]:
+    """Complete schedules of several lengths, the longest first: three seeds."""
+    for epochs in LENGTHS:
+        for seed in range(3):
+            yield from (replace(run, seed=seed, epochs=epochs, warm=epochs / 30) for run in SCHEDULED)
+
+
 def models() -> Iterator[Run]:
     """The other models, one seed of each: iCache's table I and ImPACT's table I."""
     for model in MODELS:
@@ -148,7 +159,7 @@ def shade() -> Iterator[Run]:
     yield from SHADE
 
 
-_ACCURACY = (accuracy, controls, windows, screen, confirm, treated)
+_ACCURACY = (accuracy, controls, windows, screen, confirm, treated, schedules)
 _PAPERS = (models, shufflenet, substitution, evaluation, shade)
 SETS = {each.__name__: each for each in (*_ACCURACY, *_PAPERS)}
 

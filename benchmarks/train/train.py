@@ -118,7 +118,7 @@ def train(
         dataset, whole = dataset.select(chosen), whole.part(chosen)
     pixels = whole.on(device)
     with tempfile.TemporaryDirectory(prefix="hotset-packages-") as packages:
-        sampler = _sampler(dataset, run, packages)
+        sampler = sampler_of(dataset, run, packages)
         model = MODELS[run.model](classes, pixels.side).to(device)
         model = model.to(memory_format=torch.channels_last)
         step = Step(
@@ -223,7 +223,7 @@ class _Progress:
             done = number + steps * run.batch / an_epoch
             pinned = _pinned(numbers, device)
             chosen = None if self._visits is None else _pinned(self._visits(numbers), device)
-            loss = self._step(pinned, self._sampler.weights(numbers), _rate(run, done), chosen)
+            loss = self._step(pinned, self._sampler.weights(numbers), learning_rate(run, done), chosen)
             if self._averages is not None:
                 self._averages.add(done, numbers)
             if self._trace is not None:
@@ -269,7 +269,8 @@ class _Progress:
         return losses_of(self._model, self._pixels, self._step.scale, ids, self._half)
 
 
-def _sampler(dataset: hotset.Dataset, run: Run, packages: str) -> hotset.Sampler:
+def sampler_of(dataset: hotset.Dataset, run: Run, packages: str) -> hotset.Sampler:
+    """The sampler that `run` asks for, with its packages in that directory."""
     # Only what differs from the defaults is said.
     more: dict[str, Any] = {}
     if run.settings:
@@ -283,7 +284,7 @@ def _sampler(dataset: hotset.Dataset, run: Run, packages: str) -> hotset.Sampler
     return hotset.Sampler(dataset, run.strategy, policy=run.policy or None, seed=run.seed, **more)
 
 
-def _rate(run: Run, done: float) -> float:
+def learning_rate(run: Run, done: float) -> float:
     """The learning rate after so many epochs."""
     if done < run.warm:
         return run.rate * (done + 0.01) / (run.warm + 0.01)

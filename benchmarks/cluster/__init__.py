@@ -1,0 +1,1 @@
+"""Epochs on several nodes that are one cache."""
