@@ -25,7 +25,7 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 SOURCES := Cargo.toml Cargo.lock pyproject.toml requirements/build.txt $(shell find crates proto python \
 	-name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.proto' \
 	-o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
-PYTHON_SOURCES := $(wildcard python tests/python examples benchmarks)
+PYTHON_SOURCES := $(wildcard python tests/python examples benchmarks site .ci)
 
 ##@ Use
 
@@ -33,9 +33,37 @@ PYTHON_SOURCES := $(wildcard python tests/python examples benchmarks)
 demo: .venv/.wheel .venv/.demo ## Train from slow storage with and without Hotset (DATA=folder: your images)
 	$(BIN)/python -m examples.demo $(if $(DATA),--data "$(DATA)") $(ARGS)
 
+.PHONY: demo-cluster
+demo-cluster: .venv/.wheel .venv/.demo etcd ## Train over three nodes and an etcd on this machine, and kill a node
+	$(BIN)/python -m examples.cluster $(ARGS)
+
 .PHONY: wheel
 wheel: .venv/.wheel ## Build the Python wheel into dist/ and install it into .venv
 	@ls -l dist/*.whl
+
+.PHONY: release-wheel
+release-wheel: .venv/.release ## Build a wheel for any Linux with glibc 2.28 or newer into out/release/
+	@rm -f out/release/*.whl
+	CARGO_ZIGBUILD_PYTHON_PATH=$(CURDIR)/$(BIN)/python \
+		$(BIN)/maturin build --release --zig --compatibility manylinux_2_28 --out out/release
+	$(BIN)/auditwheel show out/release/*.whl
+
+.PHONY: sdist
+sdist: .venv/.release ## Build the source distribution into out/release/
+	@rm -f out/release/*.tar.gz
+	$(BIN)/maturin sdist --out out/release
+
+.PHONY: docs
+docs: .venv/.docs ## Build the documentation as a site into out/site/, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file site/mkdocs.yml
+	@echo "out/site/index.html"
+
+.PHONY: docs-picture
+docs-picture: docs ## Take a picture of the site's front page, with Chromium
+	$(call debian,chromium,chromium)
+	@mkdir -p docs/pictures
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --host-resolver-rules="MAP * ~NOTFOUND" \
+		--window-size=1280,1500 --screenshot=docs/pictures/site.png file://$(CURDIR)/out/site/index.html
 
 .PHONY: bench
 bench: .venv/.wheel .venv/.bench redis ## Measure the hit path beside the page cache and Redis
@@ -60,7 +88,7 @@ soak: .venv/.wheel ## Train six jobs for MINUTES=30 while jobs, servers and stor
 ##@ Develop
 
 .PHONY: test
-test: .venv/.wheel azurite ## Run all Rust and Python tests and print their counts
+test: .venv/.wheel azurite etcd ## Run all Rust and Python tests and print their counts
 	@.ci/test
 
 .PHONY: lint
@@ -70,7 +98,7 @@ lint: .venv/.wheel deny ## Check formats, lints, types, documentation and licenc
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
-	$(BIN)/mypy python/hotset $(wildcard examples/demo) $(wildcard benchmarks)
+	$(BIN)/mypy python/hotset $(wildcard examples/demo examples/cluster) $(wildcard benchmarks)
 	$(BIN)/python -m mypy.stubtest hotset._core --allowlist <(echo hotset._core.__all__) # pyo3 adds it
 	@echo "lint: all clean"
 
@@ -97,7 +125,7 @@ clean: ## Remove everything that was built, downloaded or measured
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- the environment -------------------------------------------------------------------------------------
 
@@ -150,6 +178,12 @@ azurite: .cache/azurite/.installed ## Install the Azure server of the tests, if 
 	@$(INSTALL) -r $<
 	@touch $@
 
+# Neither packages nor pages need torch.
+.venv/.docs .venv/.release: .venv/.%: requirements/%.txt requirements/build.txt requirements/test.txt .venv/.created
+	@echo "installing what builds $*"
+	@$(INSTALL) -r $<
+	@touch $@
+
 .venv/.wheel: .venv/.requirements $(SOURCES)
 	@rm -rf dist
 	$(BIN)/maturin build --release --out dist
@@ -162,13 +196,26 @@ $(DENY):
 		--root .cache/cargo-deny-$(DENY_VERSION) --target-dir .cache/cargo-deny-target
 	@rm -rf .cache/cargo-deny-target
 
+# What Debian has of the servers that tests and benchmarks run beside Hotset: command, package, and the exit code where it is
+# missing and cannot be installed.
+define debian
+	@command -v $(1) >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing $(2)"; \
+			apt-get install --yes --quiet=2 $(2) >/dev/null \
+				|| { apt-get update --quiet=2 && apt-get install --yes --quiet=2 $(2) >/dev/null; }; \
+		else \
+			echo "$(1) is missing: install it (Debian: apt-get install $(2))" >&2; exit $(3); \
+		fi; }
+endef
+
 .PHONY: redis
 redis:
-	@command -v redis-server >/dev/null || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			echo "installing redis-server"; \
-			apt-get install --yes --quiet=2 redis-server >/dev/null \
-				|| { apt-get update --quiet=2 && apt-get install --yes --quiet=2 redis-server >/dev/null; }; \
-		else \
-			echo "redis-server is missing: install it (Debian: apt-get install redis-server)" >&2; exit 1; \
-		fi; }
+	$(call debian,redis-server,redis-server,1)
+
+.PHONY: etcd
+etcd: ## Install etcd and what else the tests of clusters run on; without it they are skipped
+	$(call debian,etcd,etcd-server,0)
+	$(call debian,etcdctl,etcd-client,0)
+	$(call debian,ip,iproute2,0)
+	$(call debian,openssl,openssl,0)

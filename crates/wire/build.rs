@@ -16,6 +16,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = Config::new();
     config.btree_map(["."]);
+    config.extern_path(".hotset.v1", "crate::proto");
+    config.compile_fds(protox::compile(["nodes.proto"], [FOLDER])?)?;
+
+    let mut config = Config::new();
+    config.btree_map(["."]);
     // They hold credentials; `proto.rs` writes ones that leave them out.
     config.skip_debug(["OpenDataset", "OpenJob"]);
     for message in [
@@ -23,6 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "ServerStats",
         "SharedStats",
         "ContentStats",
+        "NodeStats",
+        "PeerStats",
         "JobStats",
         "EpochStats",
         "RankWait",

@@ -31,12 +31,15 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from ._doctor.diagnosis import Diagnosis
+    from ._doctor.doctor import doctor
     from ._sampler.sampler import Sampler
 
 __all__ = [
     "ChangedError",
     "Client",
     "Dataset",
+    "Diagnosis",
     "Error",
     "HotsetWarning",
     "ImageFolder",
@@ -49,6 +52,7 @@ __all__ = [
     "UnavailableError",
     "__version__",
     "connect",
+    "doctor",
     "stop_private",
 ]
 
@@ -58,6 +62,14 @@ def __getattr__(name: str) -> Any:
         from ._sampler.sampler import Sampler
 
         return Sampler
+    if name == "doctor":
+        from ._doctor.doctor import doctor
+
+        return doctor
+    if name == "Diagnosis":
+        from ._doctor.diagnosis import Diagnosis
+
+        return Diagnosis
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

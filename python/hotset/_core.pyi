@@ -58,7 +58,7 @@ class Client:
         resume: tuple[str, int | None, int] | None = None,
         wait: float,
     ) -> dict[str, Any]:
-        """The fields of `JobOpened`, as a dict. With `state` it goes on from there, unless it is open.
+        """The fields of `JobOpened`, as a dict. With `state` it resumes from there, unless it is open.
 
         `run` is the one this process was in before; `resume` is a run, an epoch and slots trained of it.
         """
@@ -99,7 +99,7 @@ class Client:
         self, job: str, epoch: int, *, rank: int, accuracy: float | None = None, wait: float
     ) -> None: ...
     def state(self, job: str, *, wait: float) -> bytes:
-        """All that a job's plans are made from, to go on elsewhere."""
+        """All that a job's plans are made from, to resume elsewhere."""
     def scores(self, job: str, *, wait: float) -> bytes:
         """The last score of each sample, as 32-bit little-endian floats; not a number where there is none."""
     def report(
@@ -253,6 +253,25 @@ def strategies() -> list[Strategy]:
 
 def policies() -> list[tuple[str, str]]:
     """(name, one line) of every policy."""
+
+def survey(
+    place: str,
+    *,
+    layout: str,
+    seconds: float,
+    most_bytes: int,
+    extensions: Sequence[str] = ...,
+    root: str = ...,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Callable[[str, float], object] | None = None,
+) -> str:
+    """What was found of a dataset's listing, storage and decoding, as JSON."""
+
+def diagnose(measured: str, width: int) -> tuple[str, str, str]:
+    """The verdict on what was measured (JSON): as JSON, as text so many columns wide, and as a page."""
+
+def host() -> dict[str, Any]:
+    """What this host has: `cores`, free bytes of `memory` and `disk`, `reads` of a server at a time."""
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; the process's exit code."""

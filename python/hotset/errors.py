@@ -1,18 +1,18 @@
-"""What can go wrong, named by what you do next.
+"""What can go wrong, named by what to do next.
 
 Every error of Hotset is an `Error`, and each kind below says in one line what to do about it. `sample` and
-`key` are set where one sample is concerned. A `DataLoader` rebuilds an error of its workers from the message
-alone, so the message always says everything and the other arguments may be left out.
+`key` are set where the error concerns one sample. A `DataLoader` rebuilds an error of its workers from the
+message alone, so the message always says everything and the other arguments may be left out.
 """
 
 
 class Error(Exception):
-    """Base of every error Hotset raises."""
+    """Base class of every error that Hotset raises."""
 
     def __init__(self, message: str = "", sample: int | None = None, key: str | None = None) -> None:
         super().__init__(message)
         self.sample = sample
-        """The id of the sample that is concerned, if one is."""
+        """The id of the sample concerned, if there is one."""
         self.key = key
         """The name of that sample in its store, if known."""
 
@@ -22,7 +22,7 @@ class InvalidError(Error, ValueError):
 
 
 class ChangedError(Error):
-    """The data is no longer what was listed. Make the dataset again, which lists it anew."""
+    """The data is no longer what was listed. Create the dataset again, which lists it again."""
 
 
 class UnavailableError(Error):
@@ -37,18 +37,18 @@ class LostError(Error):
 
 
 class HotsetWarning(UserWarning):
-    """Nothing is broken, but the training may not be what you meant, or gain what it could.
+    """Nothing is broken, but the training may not be what you meant, or gain less than it could.
 
-    Each comes once a run, from rank 0. Filter them as all warnings:
+    Each is raised once a run, from rank 0. Filter them like all warnings:
     `warnings.simplefilter("ignore", hotset.HotsetWarning)`.
     """
 
 
 class InternalError(Error):
-    """Hotset broke a promise of its own. Please report it, with the message and the server's log."""
+    """A bug in Hotset. Please report it, with the message and the server's log."""
 
 
 def kind_of(thing: object) -> str:
-    """What a thing is, as a message has it: a `list`, an `int`."""
+    """The type of a thing with its article, for messages: a `list`, an `int`."""
     name = type(thing).__name__
     return f"{'an' if name[:1].lower() in set('aeiou') else 'a'} `{name}`"

@@ -14,11 +14,27 @@ from processes import Server, naming, until
 
 _CLEARED = (
     *("HOTSET", "HOTSET_SERVER", "HOTSET_SERVER_USER", "HOTSET_RUN", "HOTSET_RECORD", "HOTSET_LOG"),
-    *("HOTSET_SHARED", "HOTSET_SHARED_USER"),
+    *("HOTSET_SHARED", "HOTSET_SHARED_USER", "HOTSET_CLUSTER", "HOTSET_ETCD_PASSWORD"),
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
     *("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
 )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what tests have measured: their `measured` properties."""
+    reports = [each for outcome in ("passed", "failed") for each in terminalreporter.getreports(outcome)]
+    lines = [
+        f"{report.nodeid.rpartition('::')[2]}: "
+        + ", ".join(f"{what.replace('_', ' ')} {figure}" for what, figure in figures.items())
+        for report in reports
+        for name, figures in report.user_properties
+        if name == "measured" and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ SOURCE = Path(__file__).read_text() if "__file__" in globals() else ""
 GET, PUT = 30, 31
 """The fields of a request that ask for contents and give them; of a response, the answers."""
 FAILURE = 1
+PROTOCOL = 7
+"""The version that a connection says hello with."""
 _ADD_SEALS, _SHRINK, _GROW = 1033, 2, 4
 
 
@@ -74,7 +76,7 @@ class Raw:
         self.socket.settimeout(20)
         self.socket.connect(path)
         if greet:
-            self.say(field(1, field(1, 6) + field(2, b"0")))
+            self.say(field(1, field(1, PROTOCOL) + field(2, b"0")))
             assert 4 in self.hear()
 
     def say(self, message: bytes, memory: int | None = None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -159,31 +160,41 @@ class Starter:
             [sys.executable, str(Path(__file__).with_name("starter.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            # What has been read is never more than was asked for, so `select` tells of all that there is.
+            bufsize=0,
         )
         self._ended: dict[int, int] = {}
 
-    def start(self, command: Sequence[str], errors: Path) -> Started:
-        """Starts a script with its arguments and the present environment."""
+    def start(
+        self, command: Sequence[str], errors: Path, environment: Mapping[str, str] | None = None
+    ) -> Started:
+        """Starts a script with its arguments and an environment, by default the present one."""
         assert self._process.stdin
-        print(json.dumps([command, dict(os.environ), str(errors)]), file=self._process.stdin, flush=True)
+        given = dict(os.environ if environment is None else environment)
+        self._process.stdin.write(json.dumps([command, given, str(errors)]).encode() + b"\n")
         while (said := self._hear())[1] is not None:
             self._ended[said[0]] = said[1]
         return Started(self, said[0], errors)
 
-    def wait(self, pid: int) -> int:
-        """The exit code of what was started as `pid`, when it has ended."""
-        while pid not in self._ended:
+    def has_ended(self, pid: int) -> bool:
+        """Whether what was started as `pid` has ended."""
+        while pid not in self._ended and select.select([self._process.stdout], [], [], 0)[0]:
             ended, code = self._hear()
             assert code is not None
             self._ended[ended] = code
+        return pid in self._ended
+
+    def wait(self, pid: int, seconds: float) -> int:
+        """The exit code of what was started as `pid`, when it has ended."""
+        until(f"process {pid} ends", lambda: self.has_ended(pid), seconds)
         return self._ended.pop(pid)
 
     def stop(self) -> None:
         """Ends it, but nothing that it started."""
         assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(b"\n")
         self._process.stdin.close()
-        self._process.wait()
+        self._process.wait(60)
         self._process.stdout.close()
 
     def _hear(self) -> tuple[int, int | None]:
@@ -200,9 +211,13 @@ class Started:
     pid: int
     errors: Path
 
-    def wait(self) -> tuple[int, str]:
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self.starter.has_ended(self.pid)
+
+    def wait(self, seconds: float = 300.0) -> tuple[int, str]:
         """Its exit code, when it has ended, and what it wrote to standard error."""
-        return self.starter.wait(self.pid), self.errors.read_text()
+        return self.starter.wait(self.pid, seconds), self.errors.read_text()
 
 
 class Trainer:

@@ -2,7 +2,9 @@
 
 A line on its standard input is a JSON list: a script and its arguments, its environment, and a file for its
 standard error. A line on its standard output is the id of the process that was started, or, when one has
-ended, its id and its exit code. What is started is a process of its own, and ends as any Python does.
+ended, its id and its exit code. What is started is a process of its own, and ends as any Python does. An
+empty line ends it: the end of its input may never come, since every worker that the tests fork holds that
+pipe open too.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def main() -> list[str]:
             os.read(woken, 4096)
             tell_of_ended()
         if sys.stdin in ready:
-            line = sys.stdin.readline()
+            line = sys.stdin.readline().strip()
             if not line:
                 return []
             command, environment, errors = json.loads(line)

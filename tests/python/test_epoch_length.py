@@ -123,7 +123,7 @@ def test_a_state_in_mid_epoch_goes_on_in_a_new_process(
         rest = second.epoch(2)
     assert begun + rest == expected[2]
     assert [second.epoch(epoch) for epoch in (3, 4)] == expected[3:]
-    assert not [record for record in caplog.records if "another here" in record.getMessage()]
+    assert not [record for record in caplog.records if "another plan here" in record.getMessage()]
 
 
 def test_a_place_in_another_plan_of_the_same_length_is_said(
@@ -139,7 +139,7 @@ def test_a_place_in_another_plan_of_the_same_length_is_said(
     with caplog.at_level(logging.WARNING):
         second.epoch(3)
     said = [record.getMessage() for record in caplog.records]
-    assert any("epoch 3 has another here, of 60" in message for message in said), said
+    assert any("epoch 3 has another plan here, of 60" in message for message in said), said
 
 
 def test_a_state_of_epochs_of_another_length_is_refused(tmp_path: Path) -> None:

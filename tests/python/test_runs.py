@@ -189,7 +189,7 @@ def test_packages_of_an_earlier_run_are_said_to_be_used(trainings: Trainings, tm
     trainings.run(*how)
     again = trainings.run(*how)
     (warned,) = [text for text in again.warned if "starts afresh" in text]
-    assert f"its packages, which hold samples as they are, are found again at `{tmp_path}/packages`" in warned
+    assert f"its packages, which hold unchanged samples, are found again at `{tmp_path}/packages`" in warned
     assert "uses nothing that it had learned" in warned and "uses nothing of it" not in warned
 
 

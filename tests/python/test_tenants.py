@@ -283,7 +283,7 @@ def test_bytes_that_change_while_they_are_hashed_reach_nobody(top: Path, shared:
             "    while not over.is_set():\n"
             "        os.pwrite(own, b'x' * 3000, 0)\n"
             "        os.pwrite(own, right, 0)\n"
-            "thread = threading.Thread(target=change)\n"
+            "thread = threading.Thread(target=change, daemon=True)\n"
             "thread.start()\n"
             "raw = Raw(path)\n"
             "for _ in range(500): raw.contents(PUT, [name], [3000], own)\n"

@@ -15,23 +15,14 @@ import numpy
 import pytest
 import torch
 from PIL import Image
+from training import ROOT, benchmark, few_images
 from trees import content
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty images of five classes to train with, ten to test with."""
-    place = tmp_path_factory.mktemp("images")
-    for split, count in (("train", 8), ("test", 2)):
-        for label in range(5):
-            folder = place / split / f"class-{label}"
-            folder.mkdir(parents=True)
-            for number in range(count):
-                name = f"{split}-{label}-{number}"
-                Image.frombytes("RGB", (32, 32), content(name, 3072)).save(folder / f"{number:03d}.jpg")
-    return place
+    """Forty images to train with, ten to test with."""
+    return few_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture
@@ -39,14 +30,6 @@ def train_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], An
     """Imports modules of the benchmark, as its programs do from the repository's root."""
     monkeypatch.syspath_prepend(str(ROOT))
     yield lambda name: importlib.import_module(f"benchmarks.train.{name}")
-
-
-def benchmark(name: str, *arguments: str | Path) -> str:
-    """Runs a program of the benchmark; what it wrote to standard output."""
-    command = [sys.executable, "-m", f"benchmarks.train.{name}", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_sweep_trains_what_is_not_there_and_becomes_tables(images: Path, tmp_path: Path) -> None:

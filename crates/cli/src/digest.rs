@@ -113,7 +113,7 @@ impl Digest {
 }
 
 /// How files become samples, as far as the name of a place tells.
-fn usual_layout(place: &str) -> Layout {
+pub(crate) fn usual_layout(place: &str) -> Layout {
     let place = place.to_lowercase();
     let ends = |endings: &[&str]| endings.iter().any(|ending| place.ends_with(ending));
     if ends(&[".tar"]) {

@@ -4,7 +4,9 @@
 //! not have (regions, packages, notes of its strategy) takes no line.
 
 use hotset_core::bytes::human;
-use hotset_wire::proto::{ContentStats, EpochStats, JobStats, PackageStats, ServerStats, SharedStats};
+use hotset_wire::proto::{
+    ContentStats, EpochStats, JobStats, NodeStats, PackageStats, ServerStats, SharedStats,
+};
 
 use crate::stats::Found;
 use crate::table::{Column, folded, wrapped};
@@ -58,6 +60,7 @@ fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
         vec![format!("server {} at {socket}, up {:.0} s", stats.pid, stats.uptime_seconds), memory];
     lines.extend(shared_cache(stats));
     lines.extend(contents(stats));
+    lines.extend(node(stats));
     lines.extend(refused(stats));
     lines
 }
@@ -75,6 +78,28 @@ fn shared_cache(stats: &ServerStats) -> Option<String> {
 fn contents(stats: &ServerStats) -> Option<String> {
     let ContentStats { contents, asked, found, put } = stats.contents.as_ref()?;
     Some(format!("  {}; asked for {asked}, {found} found; {put} put", counted(*contents, "content")))
+}
+
+/// The server's part in a cluster, where it is a node of one.
+fn node(stats: &ServerStats) -> Option<String> {
+    let NodeStats { name, nodes, member, draining, home_of, follows, given, asked, .. } =
+        stats.node.as_ref()?;
+    let state = match (member, draining) {
+        (false, _) => ", NO MEMBER NOW: its lease in etcd has run out",
+        (true, true) => ", drains",
+        (true, false) => "",
+    };
+    let (given, asked) = (given.unwrap_or_default(), asked.unwrap_or_default());
+    Some(format!(
+        "  node {name} of {nodes}{state}: home of {}, follows {home}; gave {} ({}), got {} ({}), {}",
+        counted(*home_of, "job"),
+        counted(given.samples, "sample"),
+        human(given.bytes),
+        asked.samples,
+        human(asked.bytes),
+        counted(asked.failed, "failure"),
+        home = follows,
+    ))
 }
 
 /// What the server refused, where it did.

@@ -3,12 +3,16 @@
 //! `main` is the one place that reads the environment: `HOTSET_*` variables become flags' defaults here, and
 //! everything below takes typed settings.
 
+mod cluster;
 mod digest;
+pub mod doctor;
 mod figures;
+mod nodes;
 mod pack;
 mod place;
 mod record;
 mod registry;
+mod runs;
 mod serve;
 mod settings;
 mod simulate;
@@ -29,17 +33,21 @@ struct Arguments {
 
 const AFTER: &str = "\
 Most trainings need none of these: hotset.ImageFolder starts a private server by itself.
+`hotset doctor` on your data says whether storage is what your training waits for.
 `hotset serve` lets several trainings of this host share one cache.
-`hotset stats --watch` beside a training shows what it reads.";
+`hotset stats --watch` beside a training shows what it reads, `hotset runs` afterwards what came of it.";
 
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Serve>),
     Stats(stats::Stats),
+    Runs(runs::Runs),
+    Nodes(nodes::Nodes),
     State(state::State),
     Pack(pack::Pack),
     Record(record::Record),
     Digest(digest::Digest),
+    Doctor(Box<doctor::Doctor>),
     /// List the strategies: what is trained in an epoch
     Strategies(registry::Listing),
     /// List the policies: what stays in the cache
@@ -48,8 +56,8 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
 }
 
-/// Runs the command line; the process's exit code.
-pub fn run(arguments: Vec<String>) -> u8 {
+/// Runs the command line; the process's exit code. `decoder` is what `hotset doctor` decodes with, if there is one.
+pub fn run(arguments: Vec<String>, decoder: Option<&doctor::Decoder<'_>>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -61,10 +69,13 @@ pub fn run(arguments: Vec<String>) -> u8 {
     let done: Result<()> = match arguments.command {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Runs(command) => command.run(),
+        Command::Nodes(command) => command.run(),
         Command::State(command) => command.run(),
         Command::Pack(command) => command.run(),
         Command::Record(command) => command.run(),
         Command::Digest(command) => command.run(),
+        Command::Doctor(command) => command.run(decoder),
         Command::Strategies(command) => command.strategies(),
         Command::Policies(command) => command.policies(),
         Command::Simulate(command) => command.run(),

@@ -17,6 +17,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::cluster::{EtcdSettings, NodeSettings};
 use crate::place;
 use crate::settings::{LogFormat, Settings};
 
@@ -28,7 +29,7 @@ const PATIENCE: u64 = 10;
 /// The memory of a shared cache by default.
 const TENANTS: &str = "25%";
 /// Reads in flight by default: enough to hide a few milliseconds of latency.
-const CONCURRENCY: usize = 32;
+pub(crate) const CONCURRENCY: usize = 32;
 /// With pauses of up to two seconds these outlast a store that is away for a minute.
 const RETRIES: u32 = 40;
 
@@ -45,6 +46,8 @@ Examples:
   hotset serve --group ml --socket /run/hotset/server.sock --quota memory=64GiB
   hotset serve --tenants --socket /run/hotset/shared.sock --memory 25%
   hotset serve --shared /run/hotset/shared.sock    # after `hotset digest`
+  hotset serve --cluster etcd://etcd-0:2379,etcd-1:2379/research --listen 10.1.0.4:7070 \
+      --peer-token-file token --peer-certificate node.pem --peer-key node.key --peer-authority ca.pem
   hotset serve --config /etc/hotset.toml    # the same names: memory = \"40%\"")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.sock in $HOTSET_RUNTIME_DIR, $XDG_RUNTIME_DIR/hotset or /tmp/hotset-UID]
@@ -97,6 +100,10 @@ pub(crate) struct Serve {
     /// The most that one user may take: memory=8GiB,jobs=4,connections=256,requests=5000, or some of these
     #[arg(long, value_name = "LIMITS")]
     quota: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdSettings,
+    #[command(flatten)]
+    node: NodeSettings,
     /// A TOML file with any of these settings; flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -131,7 +138,8 @@ impl Serve {
 
     fn bind(&self) -> Result<Server> {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-        let log = self.log.clone().or(file.log).unwrap_or_else(|| self.usual_log().to_owned());
+        let log =
+            self.log.clone().or_else(|| file.log.clone()).unwrap_or_else(|| self.usual_log().to_owned());
         let filtered = tracing_subscriber::registry().with(log_filter(&log)?);
         let colour = std::io::stderr().is_terminal();
         let lines = fmt::layer().with_ansi(colour).with_writer(std::io::stderr);
@@ -141,6 +149,13 @@ impl Serve {
             LogFormat::Json => filtered.with(lines.json()).try_init(),
         };
         let tenants = self.tenants || file.tenants.unwrap_or_default();
+        let address = self.etcd.address(&file)?;
+        if address.is_some() && (tenants || self.embedded) {
+            return Err(Error::invalid(
+                "`cluster` is for a server of trainings that others find: leave out `tenants`, or be no node",
+            ));
+        }
+        let cluster = address.map(|address| self.node.options(address, &file)).transpose()?;
         let audience = self.audience(file.group, tenants)?;
         let shared = self.shared_at(file.shared, file.shared_user)?;
         let socket = match self.socket.clone().or(file.socket) {
@@ -178,6 +193,7 @@ impl Serve {
             record: self.record.clone().or(file.record),
             state: self.state.clone().or(file.state).or_else(place::state),
             listings: self.listings.clone().or(file.listings).or_else(place::listings),
+            cluster,
         };
         Server::bind(options)
     }

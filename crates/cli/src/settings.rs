@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use hotset_core::{Error, Result};
 use serde::{Deserialize, Deserializer};
 
+use crate::cluster::Switch;
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ValueEnum, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -40,6 +42,19 @@ pub(crate) struct Settings {
     pub(crate) shared_user: Option<String>,
     pub(crate) log: Option<String>,
     pub(crate) log_format: Option<LogFormat>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) etcd_authority: Option<PathBuf>,
+    pub(crate) etcd_certificate: Option<PathBuf>,
+    pub(crate) etcd_key: Option<PathBuf>,
+    pub(crate) node: Option<String>,
+    pub(crate) listen: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) rack: Option<String>,
+    pub(crate) peer_token_file: Option<PathBuf>,
+    pub(crate) peer_certificate: Option<PathBuf>,
+    pub(crate) peer_key: Option<PathBuf>,
+    pub(crate) peer_authority: Option<PathBuf>,
+    pub(crate) locality: Option<Switch>,
 }
 
 /// A port is mostly written as a number.

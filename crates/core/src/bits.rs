@@ -34,6 +34,14 @@ impl Bits {
         self.0.get(id as usize / 64).is_some_and(|word| word & (1 << (id % 64)) != 0)
     }
 
+    /// Adds all ids of another set.
+    pub fn add(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
+    }
+
     /// As bytes, and back.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -93,5 +101,9 @@ mod tests {
         assert_eq!(bits.iter().collect::<Vec<_>>(), [5, 63, 64, 128, 129]);
         assert_eq!(bits.range(63..129).collect::<Vec<_>>(), [63, 64, 128]);
         assert_eq!(bits.range(6..63).count() + bits.range(130..u64::MAX).count(), 0);
+        let mut more = Bits::new(60);
+        more.insert(7);
+        more.add(&bits);
+        assert_eq!(more.iter().collect::<Vec<_>>(), [5, 7, 63, 64, 128, 129]);
     }
 }

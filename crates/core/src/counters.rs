@@ -9,7 +9,7 @@
 //!
 //! Counters change in [`crate::tally`] and nowhere else.
 
-pub use crate::waits::Waits;
+pub use crate::waits::{WaitReason, Waits};
 
 /// A struct of counters that knows their names.
 macro_rules! block {
@@ -51,6 +51,8 @@ block! {
         planned,
         /// Servings for which the plan asks for no read.
         hit,
+        /// Those of them whose rank is on another node than the one that keeps the sample.
+        hit_peer,
         /// Slots decided as hits on a sample that another job, which shares the cache, has brought.
         shared_hits,
         /// Servings whose bytes come in a package.
@@ -113,12 +115,28 @@ block! {
         peer_requests,
         /// Bytes that this spared.
         peer_bytes,
+        /// Samples that came from the nodes of a cluster that own them.
+        node_reads,
+        /// Their bytes.
+        node_bytes,
+        /// Samples that the nodes which own them were asked for and did not give. They were read from storage, as recovery.
+        node_failed,
         /// Slots that no reader asked for.
         abandoned,
         /// Batches answered from memory of their own, because the arena had no room.
         spilled,
         /// Servings that a reader waited for.
         late,
+        /// Batches that waited for reads from storage. One that waited for several things counts for each.
+        storage_waits,
+        /// Batches that waited for bytes of other nodes.
+        node_waits,
+        /// Batches that waited for memory.
+        memory_waits,
+        /// Batches that waited until what measures the job's gain was in memory.
+        probe_waits,
+        /// Ranks that began an epoch before its plan was there.
+        plan_waits,
         /// Servings that ended in an error.
         failed,
         /// Scores taken.

@@ -126,7 +126,7 @@ impl Scatter {
 }
 
 /// The step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection under which near inputs part.
-fn splitmix64(input: u64) -> u64 {
+pub(crate) fn splitmix64(input: u64) -> u64 {
     let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

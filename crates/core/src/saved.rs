@@ -16,12 +16,16 @@ fn width(samples: usize) -> usize {
     bits.div_ceil(8).clamp(1, 4) as usize
 }
 
-/// FNV-1a of `name`, the number of samples and `bytes`: any one byte that changes changes it.
+/// A hash of `name`, the number of samples and `bytes`, eight bytes a step, with the numbers of FNV-1a: any one of them that
+/// changes changes it, since every step can be undone.
 fn checksum(name: &str, samples: usize, bytes: &[u8]) -> u64 {
-    let head = name.bytes().chain((samples as u64).to_le_bytes());
-    head.chain(bytes.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    let step =
+        |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(u64::BITS / 2);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let rest = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let head = [samples as u64, bytes.len() as u64, rest];
+    let hash = name.bytes().map(u64::from).chain(head).fold(0xcbf2_9ce4_8422_2325, step);
+    words.iter().map(|word| u64::from_le_bytes(*word)).fold(hash, step)
 }
 
 /// Writes what [`Reader`] reads.
@@ -53,20 +57,47 @@ impl Writer {
     /// How many ids there are, and each.
     pub(crate) fn ids(&mut self, ids: impl ExactSizeIterator<Item = Id>) {
         self.number(ids.len() as u64);
-        let width = width(self.samples);
-        ids.for_each(|id| self.fixed(u64::from(id), width));
+        match width(self.samples) {
+            1 => self.all::<1>(ids),
+            2 => self.all::<2>(ids),
+            3 => self.all::<3>(ids),
+            _ => self.all::<4>(ids),
+        }
+    }
+
+    /// The lowest `W` bytes of each id.
+    fn all<const W: usize>(&mut self, ids: impl ExactSizeIterator<Item = Id>) {
+        let begin = self.bytes.len();
+        self.bytes.resize(begin + W * ids.len(), 0);
+        let places = self.bytes[begin..].as_chunks_mut::<W>().0;
+        places.iter_mut().zip(ids).for_each(|(place, id)| place.copy_from_slice(&id.to_le_bytes()[..W]));
     }
 
     /// One bit each.
     pub(crate) fn bits(&mut self, bits: impl Iterator<Item = bool>) {
-        for (place, bit) in bits.enumerate() {
-            if place % 8 == 0 {
-                self.bytes.push(0);
-            }
-            if let Some(last) = self.bytes.last_mut() {
-                *last |= u8::from(bit) << (place % 8);
+        let (mut byte, mut held) = (0, 0);
+        for bit in bits {
+            byte |= u8::from(bit) << held;
+            held += 1;
+            if held == 8 {
+                self.bytes.push(byte);
+                (byte, held) = (0, 0);
             }
         }
+        if held > 0 {
+            self.bytes.push(byte);
+        }
+    }
+
+    /// As many bits, none of them set.
+    pub(crate) fn no_bits(&mut self, count: usize) {
+        self.bytes.resize(self.bytes.len() + count.div_ceil(8), 0);
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.bytes.extend(text.as_bytes());
     }
 
     /// All that was written, as the state of `name`.
@@ -74,6 +105,29 @@ impl Writer {
         let sum = checksum(name, self.samples, &self.bytes);
         self.fixed(sum, SEAL);
         self.bytes
+    }
+
+    /// The same, to be sealed later.
+    pub(crate) fn unsealed(self, name: &'static str) -> Unsealed {
+        Unsealed { writer: self, name }
+    }
+}
+
+/// All that was written, without its checksum, which takes longer than the rest and can be made without any lock.
+pub struct Unsealed {
+    writer: Writer,
+    name: &'static str,
+}
+
+impl Unsealed {
+    /// Of what cannot be saved.
+    pub fn nothing() -> Self {
+        Writer::new(0).unsealed("nothing")
+    }
+
+    /// As bytes that can be read again.
+    pub fn seal(self) -> Vec<u8> {
+        self.writer.seal(self.name)
     }
 }
 
@@ -128,6 +182,11 @@ impl<'a> Reader<'a> {
         ids.iter().all(|&id| (id as usize) < self.samples).then_some(ids)
     }
 
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let length = usize::try_from(self.number()?).ok()?;
+        std::str::from_utf8(self.take(length)?).ok()
+    }
+
     pub(crate) fn bits(&mut self, count: usize) -> Option<impl Iterator<Item = bool> + use<'a>> {
         let bytes = self.take(count.div_ceil(8))?;
         Some((0..count).map(move |place| bytes[place / 8] >> (place % 8) & 1 == 1))
@@ -161,14 +220,17 @@ mod tests {
             numbers in proptest::collection::vec(any::<u64>(), 0..9),
             ids in proptest::collection::vec(0u32..70_000, 0..20),
             bits in proptest::collection::vec(any::<bool>(), 0..20),
+            text: String,
         ) {
             let mut writer = Writer::new(70_000);
+            writer.text(&text);
             numbers.iter().for_each(|&number| writer.number(number));
             writer.ids(ids.iter().copied());
             writer.bits(bits.iter().copied());
             writer.fixed(0x0123_4567, 3);
             let saved = writer.seal("owner");
             let mut reader = Reader::open(&saved, "owner", 70_000).unwrap();
+            prop_assert_eq!(reader.text(), Some(&text[..]));
             for number in numbers {
                 prop_assert_eq!(reader.number(), Some(number));
             }

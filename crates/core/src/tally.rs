@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Id;
 use crate::bits::Bits;
-use crate::counters::{Counters, PlanCounters};
+use crate::counters::{Counters, PlanCounters, WaitReason};
 use crate::packages::{Packages, length};
 use crate::policy::Sizes;
 use crate::run::{Outcome, Packing};
@@ -52,6 +52,8 @@ pub struct Serving {
     pub first: bool,
     /// Whether another id was selected for its slot.
     pub substituted: bool,
+    /// Whether its rank is on this node.
+    pub local: bool,
 }
 
 /// The counters of one run.
@@ -200,15 +202,20 @@ impl Tally {
     /// Slots of `epoch` were served, or samples that no plan serves.
     pub fn served(&mut self, epoch: Option<u64>, servings: impl IntoIterator<Item = Serving>) {
         let mut plan = PlanCounters::default();
-        for serving in servings {
+        // What another node decides is counted there.
+        for serving in servings.into_iter().filter(|serving| serving.outcome != Outcome::Elsewhere) {
             self.distinct += u64::from(self.seen.insert(serving.id));
             match serving.outcome {
-                Outcome::Hit => plan.hit += 1,
+                Outcome::Hit => {
+                    plan.hit += 1;
+                    plan.hit_peer += u64::from(!serving.local);
+                }
                 Outcome::Packed => {
                     plan.packed += 1;
                     plan.package_bytes_served += self.sizes.size(serving.id);
                 }
                 Outcome::Single => plan.single += 1,
+                Outcome::Elsewhere => {}
             }
             plan.distinct += u64::from(serving.first);
             plan.substituted += u64::from(serving.substituted);
@@ -224,9 +231,15 @@ impl Tally {
             Outcome::Hit => (&mut plan.hit, 0),
             Outcome::Packed => (&mut plan.packed, size),
             Outcome::Single => (&mut plan.single, 0),
+            Outcome::Elsewhere => return,
         };
         // What another server has served of it may be counted there.
         *count = count.saturating_sub(1);
+        if serving.outcome == Outcome::Hit && !serving.local {
+            plan.hit_peer = plan.hit_peer.saturating_sub(1);
+        }
+        // To whom another server has served it is not known.
+        plan.hit_peer = plan.hit_peer.min(plan.hit);
         plan.package_bytes_served = plan.package_bytes_served.saturating_sub(bytes);
         plan.distinct = plan.distinct.saturating_sub(u64::from(serving.first));
         plan.substituted = plan.substituted.saturating_sub(u64::from(serving.substituted));
@@ -276,6 +289,18 @@ impl Tally {
         clock.peer_bytes += traffic.bytes;
     }
 
+    /// What another node decides and counts came from it.
+    pub fn came_from_node(&mut self, epoch: Option<u64>, bytes: u64) {
+        let clock = &mut self.of(epoch).clock;
+        clock.node_reads += 1;
+        clock.node_bytes += bytes;
+    }
+
+    /// What another node was asked for did not come from it.
+    pub fn failed_at_node(&mut self, epoch: Option<u64>, samples: u64) {
+        self.of(epoch).clock.node_failed += samples;
+    }
+
     /// So many slots were left behind.
     pub fn abandoned(&mut self, epoch: u64, slots: u64) {
         if slots > 0 {
@@ -296,6 +321,18 @@ impl Tally {
     /// A batch of `rank` waited so long.
     pub fn waited(&mut self, epoch: Option<u64>, rank: u32, seconds: f64) {
         self.of(epoch).waits_of(rank).add(seconds);
+    }
+
+    /// A request waited for something.
+    pub fn waited_for(&mut self, epoch: Option<u64>, reason: WaitReason) {
+        let clock = &mut self.of(epoch).clock;
+        *match reason {
+            WaitReason::Storage => &mut clock.storage_waits,
+            WaitReason::Node => &mut clock.node_waits,
+            WaitReason::Memory => &mut clock.memory_waits,
+            WaitReason::Probe => &mut clock.probe_waits,
+            WaitReason::Plan => &mut clock.plan_waits,
+        } += 1;
     }
 
     /// So many servings ended in an error.

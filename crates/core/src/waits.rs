@@ -1,6 +1,21 @@
-//! How long batches waited, as a histogram.
+//! What requests wait for, and how long batches waited, as a histogram.
 //!
 //! Its buckets grow by an eighth, so that percentiles cost no memory that grows with the run.
+
+/// What a request waits for. There is nothing else: a change of nodes, say, is waited for by none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitReason {
+    /// Reads from storage.
+    Storage,
+    /// Bytes of another node.
+    Node,
+    /// Memory, because its reader leases all that there is.
+    Memory,
+    /// Samples of a batch that measures what a job gains.
+    Probe,
+    /// The plan of an epoch that a rank begins.
+    Plan,
+}
 
 /// Waiting times of batches.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use hotset_core::Result;
+use hotset_core::counters::WaitReason;
 
 use crate::engine::{Engine, Shared, Wait};
 use crate::fetching;
@@ -17,35 +18,34 @@ use crate::sync::{MutexGuard, thread};
 
 impl Engine {
     /// Notes when a batch is asked for. One that hits are measured with is answered when all of them are in memory; if that
-    /// takes half of the time that its reader has, the probe is given up. True if it was waited for.
+    /// takes half of the time that its reader has, the probe is given up.
     pub(crate) fn measure<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         job: u64,
         (batch, at): (&Batch, Option<Place>),
         wait: &mut Wait<'_>,
-    ) -> Result<(MutexGuard<'a, State>, bool)> {
+    ) -> Result<MutexGuard<'a, State>> {
         if batch.reevaluation.is_some() {
-            return Ok((state, false));
+            return Ok(state);
         }
         let State { jobs, rooms, .. } = &mut *state;
         if let Some(benefit) = jobs.still(job)?.time_batch(rooms, batch, at) {
             state.weigh(job, benefit)?;
             divide_anew(&self.shared, &mut state);
         }
-        let mut waited = false;
         loop {
             let budget = state.staging_budget();
             let State { jobs, rooms, .. } = &mut *state;
             let staging = jobs.still(job)?.stage(rooms, at, budget)?;
             let Staging::Awaits(objects) = staging else {
                 if matches!(staging, Staging::Done) {
-                    return Ok((state, waited));
+                    return Ok(state);
                 }
                 state = self.shared.give_way(state);
                 continue;
             };
-            waited = true;
+            wait.note(WaitReason::Probe);
             fetching::wake(&self.shared, &mut state);
             // Held, so that none goes unread, and its waiters with it, when the slots that it is for are given up.
             objects.iter().for_each(|&object| state.rooms.hold(object, true));
@@ -95,7 +95,7 @@ impl State {
     /// What a job gains was measured.
     fn weigh(&mut self, serial: u64, benefit: f64) -> Result<()> {
         let job = self.jobs.still(serial)?;
-        tracing::info!(job = job.request.job, benefit, "what a job gains from a cache was measured");
+        tracing::info!(job = job.name(), benefit, "what a job gains from a cache was measured");
         let member = job.run.member();
         self.rooms.cache_mut(serial)?.weigh(member, benefit);
         self.rooms.caches_mut().weigh(serial, benefit);

@@ -4,18 +4,21 @@
 //! plan or a job, listing and reading happen outside. Readers that wait sleep on a signal of their own and
 //! look up twice a second whether their client still lives.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hotset_core::counters::WaitReason;
 use hotset_core::{Error, Result};
 use hotset_store::{Catalog, Opened};
 
 use crate::config::Config;
 use crate::fetching::{self, Cause, ContentPeer};
-use crate::planning::look_ahead;
-use crate::serving::{Asked, Batch, CaughtUp, Gathered, Purpose};
-use crate::sessions::{Grant, Item, Progress};
+use crate::planning::most_threads;
+use crate::read_on::ReadOn;
+use crate::serving::{Asked, Batch, CaughtUp, Gathered, Purpose, Slots};
+use crate::sessions::{Ends, Grant, Item, Progress};
 use crate::state::State;
 use crate::sync::{self, AtomicBool, Condvar, Mutex, MutexGuard};
 
@@ -27,12 +30,16 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// There are reads to make.
     pub(crate) work: Condvar,
+    /// There is something to ask other nodes for.
+    pub(crate) asks: Condvar,
     /// Memory was freed.
     pub(crate) room: Condvar,
     /// A plan was made, a rank has come, or something was reported.
     pub(crate) planned: Condvar,
     pub(crate) stopping: AtomicBool,
     pub(crate) retries: u32,
+    /// The most threads that make plans which nobody waits for yet.
+    pub(crate) planners: usize,
     /// Asked before storage is, once there is one.
     pub(crate) peer: OnceLock<Arc<dyn ContentPeer>>,
     /// The bytes of memory that can still be had; looks into files.
@@ -73,10 +80,12 @@ impl Engine {
             shared: Arc::new(Shared {
                 state: Mutex::new(State::new(config)),
                 work: Condvar::new(),
+                asks: Condvar::new(),
                 room: Condvar::new(),
                 planned: Condvar::new(),
                 stopping: AtomicBool::new(false),
                 retries,
+                planners: most_threads(),
                 peer: OnceLock::new(),
                 available,
             }),
@@ -89,11 +98,16 @@ impl Engine {
         let _ = self.shared.peer.set(peer);
     }
 
-    /// Registers a client.
+    /// Registers a client that tells the end of each lease.
     pub fn attach(&self) -> SessionId {
+        self.attach_with(None)
+    }
+
+    /// Registers a client that tells the end of a lease with its next request, where it can be seen before.
+    pub fn attach_with(&self, ends: Option<Arc<dyn Ends>>) -> SessionId {
         let mut state = self.shared.lock();
         let client = state.next_serial();
-        state.rooms.sessions_mut().attach(client);
+        state.rooms.sessions_mut().attach(client, ends);
         SessionId(client)
     }
 
@@ -160,22 +174,39 @@ impl Engine {
         wait: Duration,
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<Grant> {
+        self.grant_batch(session, job, rank, asked, wait, alive).map(|(grant, _)| grant)
+    }
+
+    /// The same, before what comes after it in the plan is read: that is done when the second value is dropped, so that the
+    /// reader need not wait for it.
+    pub fn grant_batch(
+        &self,
+        session: SessionId,
+        job: &str,
+        rank: u32,
+        asked: Asked<'_>,
+        wait: Duration,
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<(Grant, ReadOn)> {
         let began = Instant::now();
         let mut state = self.shared.lock();
         let named = state.jobs.named(job)?;
         let job = named.serial;
         let batch = Batch::new(session.0, rank, asked, named.dataset.samples())?;
-        let at = loop {
+        let (at, slots) = loop {
             let State { jobs, rooms, .. } = &mut *state;
-            if let CaughtUp::To(at) = jobs.still(job)?.catch_up(rooms, &batch)? {
-                break at;
+            if let CaughtUp::To(at, slots) = jobs.still(job)?.catch_up(rooms, &batch)? {
+                break (at, slots);
             }
             state = self.shared.give_way(state);
         };
-        let mut wait = Wait { began, limit: wait, alive };
-        let (state, staged) = self.measure(state, job, (&batch, at), &mut wait)?;
-        let (state, items, missing) = self.collect(state, job, &batch, &mut wait)?;
-        self.finish(state, job, &batch, &items, (missing, staged), began)
+        // While a probe is under way the lock may be let go of before the batch is gathered.
+        let slots =
+            Some(slots).filter(|_| state.jobs.get(job).is_some_and(|job| job.probing.plan().is_none()));
+        let mut wait = Wait::new(began, wait, alive);
+        let state = self.measure(state, job, (&batch, at), &mut wait)?;
+        let (state, items, missing) = self.collect(state, job, (&batch, slots), &mut wait)?;
+        self.finish(state, job, &batch, &items, missing, &wait)
     }
 
     /// Holds a request's objects and waits until they have arrived; how many had not.
@@ -183,15 +214,16 @@ impl Engine {
         &'a self,
         mut state: MutexGuard<'a, State>,
         job: u64,
-        batch: &Batch,
+        (batch, mut slots): (&Batch, Option<Slots>),
         wait: &mut Wait<'_>,
     ) -> Result<(MutexGuard<'a, State>, Vec<Item>, usize)> {
         loop {
-            let (held, items, missing) = self.hold(state, job, batch, wait)?;
+            let (held, items, missing) = self.hold(state, job, (batch, slots.take()), wait)?;
             state = held;
             if missing == 0 {
                 return Ok((state, items, missing));
             }
+            state.reasons(&items).for_each(|reason| wait.note(reason));
             fetching::wake(&self.shared, &mut state);
             let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
             let (back, outcome) = self.await_objects(state, &objects, wait);
@@ -215,12 +247,12 @@ impl Engine {
         &'a self,
         mut state: MutexGuard<'a, State>,
         job: u64,
-        batch: &Batch,
+        (batch, mut slots): (&Batch, Option<Slots>),
         wait: &mut Wait<'_>,
     ) -> Result<(MutexGuard<'a, State>, Vec<Item>, usize)> {
         loop {
             let State { jobs, rooms, .. } = &mut *state;
-            match jobs.still(job)?.gather(rooms, batch)? {
+            match jobs.still(job)?.gather(rooms, batch, slots.take())? {
                 Gathered::Held(items, missing) => return Ok((state, items, missing)),
                 Gathered::NoRoom => {}
             }
@@ -241,10 +273,11 @@ impl Engine {
                 )));
             }
             wait.check_client()?;
-            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, true);
+            wait.note(WaitReason::Memory);
+            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, Some(job));
             let (back, _) = sync::wait(&self.shared.room, state, LOOK_UP);
             state = back;
-            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, false);
+            state.rooms.sessions_mut().set_waiting_for_memory(batch.client, None);
             // The epoch may have changed meanwhile.
             let State { jobs, rooms, .. } = &mut *state;
             while matches!(jobs.still(job)?.catch_up(rooms, batch)?, CaughtUp::More) {}
@@ -298,9 +331,9 @@ impl Engine {
         serial: u64,
         batch: &Batch,
         items: &[Item],
-        (late, staged): (usize, bool),
-        began: Instant,
-    ) -> Result<Grant> {
+        late: usize,
+        wait: &Wait<'_>,
+    ) -> Result<(Grant, ReadOn)> {
         let lease = state.next_serial();
         let State { jobs, rooms, .. } = &mut *state;
         let granted = jobs.still(serial).and_then(|job| job.grant(rooms, lease, batch, items, late));
@@ -310,35 +343,19 @@ impl Engine {
         let grant = granted?;
         let job = state.jobs.still(serial)?;
         let (epoch, now) = (items.first().and_then(Item::epoch), Instant::now());
-        let waited = now.saturating_duration_since(began);
+        let waited = now.saturating_duration_since(wait.began);
         if batch.reevaluation.is_none() {
             job.run.tally_mut().waited(epoch, batch.rank, waited.as_secs_f64());
+            wait.reasons.iter().for_each(|&reason| job.run.tally_mut().waited_for(epoch, reason));
         }
         if let Some(epoch) = epoch {
-            let waited = if late > 0 || staged { waited } else { Duration::ZERO };
+            let bytes = wait.reasons.iter().any(|&reason| reason != WaitReason::Memory);
+            let waited = if bytes { waited } else { Duration::ZERO };
             job.notices.pacing.served(epoch, batch.client, items.len(), waited, now);
             state.consider_probe(serial);
         }
-        read_ahead(&self.shared, state, serial)?;
-        Ok(grant)
-    }
-
-    /// Ends leases of a session.
-    pub fn release(&self, session: SessionId, leases: &[u64]) {
-        let mut state = self.shared.lock();
-        for &lease in leases {
-            let objects = state.rooms.sessions_mut().release(session.0, lease);
-            state.rooms.end_leases(objects);
-        }
-        if state.rooms.sessions().any_waits_for_memory() {
-            self.shared.room.notify_all();
-        }
-        for job in state.jobs.serials() {
-            if let Err(error) = state.read_ahead(job) {
-                tracing::error!(%error, "cannot read ahead");
-            }
-        }
-        fetching::wake(&self.shared, &mut state);
+        state.jobs.still(serial)?.window.set_behind(true);
+        Ok((grant, ReadOn { shared: Arc::clone(&self.shared), job: serial }))
     }
 
     /// Ends all waiting; readers that wait get an error, threads end by themselves.
@@ -346,6 +363,7 @@ impl Engine {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.lock().stop();
         self.shared.work.notify_all();
+        self.shared.asks.notify_all();
         self.shared.room.notify_all();
         self.shared.planned.notify_all();
     }
@@ -356,12 +374,24 @@ pub(crate) struct Wait<'a> {
     began: Instant,
     limit: Duration,
     alive: &'a mut dyn FnMut() -> bool,
+    reasons: BTreeSet<WaitReason>,
+}
+
+impl<'a> Wait<'a> {
+    pub(crate) fn new(began: Instant, limit: Duration, alive: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { began, limit, alive, reasons: BTreeSet::new() }
+    }
 }
 
 impl Wait<'_> {
     /// The same for half of the time.
     pub(crate) fn half(&mut self) -> Wait<'_> {
-        Wait { began: self.began, limit: self.limit / 2, alive: &mut *self.alive }
+        Wait { began: self.began, limit: self.limit / 2, alive: &mut *self.alive, reasons: BTreeSet::new() }
+    }
+
+    /// It waits for this, too.
+    pub(crate) fn note(&mut self, reason: WaitReason) {
+        self.reasons.insert(reason);
     }
 
     fn is_over(&self) -> bool {
@@ -379,30 +409,23 @@ impl Wait<'_> {
     }
 }
 
-/// Reads on along a job's plans, a slice a hold of the lock.
-pub(crate) fn read_ahead<'a>(
-    shared: &'a Arc<Shared>,
-    mut state: MutexGuard<'a, State>,
-    job: u64,
-) -> Result<()> {
-    loop {
-        let more = state.read_ahead(job)?;
-        fetching::wake(shared, &mut state);
-        if !more {
-            look_ahead(shared, &mut state, job);
-            return Ok(());
-        }
-        state = shared.give_way(state);
-    }
-}
-
 impl State {
     /// Undoes a gathering. The objects of a job that was closed meanwhile are let go of.
-    fn give_back(&mut self, job: u64, items: &[Item]) {
+    pub(crate) fn give_back(&mut self, job: u64, items: &[Item]) {
         match self.jobs.get_mut(job) {
             Some(job) => job.give_back(&mut self.rooms, items),
             None => items.iter().for_each(|item| self.rooms.let_go(item)),
         }
+    }
+
+    /// What a request that holds these waits for.
+    fn reasons(&self, items: &[Item]) -> impl Iterator<Item = WaitReason> {
+        let missing = items.iter().filter(|item| !self.rooms.residency().get(item.object).is_ready());
+        let fetching = self.rooms.fetching();
+        missing.map(|item| match fetching.is_asked(item.object) {
+            true => WaitReason::Node,
+            false => WaitReason::Storage,
+        })
     }
 
     /// Reads the samples of packages alone that readers have waited for longer than `patience`, and what another job has
@@ -411,7 +434,7 @@ impl State {
         let overdue = self.rooms.fetching_mut().take_overdue(self.config.patience);
         for (payer, package, objects) in &overdue {
             if let Some(job) = self.jobs.get_mut(payer.job) {
-                tracing::warn!(job = job.request.job, package, "a package is overdue");
+                tracing::warn!(job = job.name(), package, "a package is overdue");
                 job.run.tally_mut().overdue(payer.epoch.unwrap_or_default());
             }
             objects.iter().try_for_each(|&object| self.rooms.read_alone(object, Cause::Recovery))?;

@@ -6,16 +6,20 @@
 
 mod benefits;
 mod caches;
+mod cluster;
 mod config;
 mod dataset;
 mod engine;
 mod fetching;
+mod following;
+mod giving;
 mod jobs;
 mod memory;
 mod opening;
 mod packing;
 mod planner;
 mod planning;
+mod read_on;
 mod ready;
 mod reports;
 mod residency;
@@ -27,14 +31,16 @@ mod state;
 mod stats;
 mod sync;
 
+pub use cluster::{Cluster, Placed, Role, Unplaced};
 pub use config::{Config, JobGrant, JobRequest, Logs, OFF};
 pub use engine::{Engine, SessionId};
 pub use fetching::ContentPeer;
 pub use jobs::{Cut, Span};
 pub use memory::{available_memory, machine_memory};
 pub use packing::{Packaging, Place};
+pub use read_on::ReadOn;
 pub use reports::Trained;
 pub use serving::{Asked, Purpose};
-pub use sessions::{Entry, Grant, NewSegment};
+pub use sessions::{Ends, Entry, Grant, NewSegment};
 pub use snapshot::Snapshot;
 pub use stats::{EngineStats, JobStats, PackageStats};

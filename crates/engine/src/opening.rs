@@ -13,10 +13,11 @@ use hotset_core::log::{Event, Opening};
 use hotset_core::policy::Sizes;
 use hotset_core::{Error, Result};
 
+use crate::cluster::Role;
 use crate::config::{JobGrant, JobRequest, reserve};
 use crate::engine::{Engine, SessionId, Shared};
 use crate::fetching::Cause;
-use crate::jobs::less_memory;
+use crate::jobs::{JobNodes, less_memory};
 use crate::packing::{self, NewPackages, Place};
 use crate::ready::{Ready, Terms, cache_key};
 use crate::residency::MOST_KEEPERS;
@@ -33,7 +34,18 @@ impl Engine {
         request: JobRequest,
         place: Option<Place>,
     ) -> Result<JobGrant> {
-        self.open(session, &request, place.as_ref(), None)
+        self.open_job_as(session, request, place, Role::Alone)
+    }
+
+    /// The same on a node that is not the only one of the job.
+    pub fn open_job_as(
+        &self,
+        session: SessionId,
+        request: JobRequest,
+        place: Option<Place>,
+        role: Role,
+    ) -> Result<JobGrant> {
+        self.open(session, &request, (place.as_ref(), role), None)
     }
 
     /// Opens a job where another server left it. A snapshot that does not fit is an error, and nothing is
@@ -45,14 +57,26 @@ impl Engine {
         place: Option<Place>,
         snapshot: &Snapshot,
     ) -> Result<JobGrant> {
-        self.open(session, &request, place.as_ref(), Some(snapshot))
+        self.restore_job_as(session, request, place, snapshot, Role::Alone)
+    }
+
+    /// The same on a node that is not the only one of the job.
+    pub fn restore_job_as(
+        &self,
+        session: SessionId,
+        request: JobRequest,
+        place: Option<Place>,
+        snapshot: &Snapshot,
+        role: Role,
+    ) -> Result<JobGrant> {
+        self.open(session, &request, (place.as_ref(), role), Some(snapshot))
     }
 
     fn open(
         &self,
         session: SessionId,
         request: &JobRequest,
-        place: Option<&Place>,
+        (place, role): (Option<&Place>, Role),
         snapshot: Option<&Snapshot>,
     ) -> Result<JobGrant> {
         loop {
@@ -65,7 +89,7 @@ impl Engine {
             let state = self.shared.lock();
             // Looked at once: the arena grows while the job is made ready.
             let memory = Free { available, arena: state.rooms.residency().total() };
-            let terms = state.terms(request, place, memory)?;
+            let terms = state.terms(request, (place, role), memory)?;
             drop(state);
             // Takes as long as the dataset is large, so no request that is served waits for it.
             let ready = Ready::new(request, place, snapshot, &terms)?;
@@ -74,8 +98,8 @@ impl Engine {
                 return Ok(grant);
             }
             // Another job may have been opened or ended meanwhile, and left other memory.
-            if state.terms(request, place, memory)?.same_as(&terms) {
-                let grant = ready.job.grant.clone();
+            if state.terms(request, (place, role), memory)?.same_as(&terms) {
+                let grant = ready.job.opened.grant.clone();
                 let (serial, unfinished) = state.admit(session, ready, &terms)?;
                 packing::begin(&self.shared, &mut state, serial, unfinished);
                 fit_memory(&self.shared, state);
@@ -114,8 +138,19 @@ impl Engine {
         }
     }
 
-    /// Ends the jobs whose last client went longer ago than jobs linger. True if there were any.
+    /// Drops a job whose training goes on at another node: nothing has come of it yet.
+    pub fn drop_job(&self, job: &str) {
+        let mut state = self.shared.lock();
+        if let Ok(serial) = state.jobs.named(job).map(|job| job.serial) {
+            state.drop_job(serial);
+            fit_memory(&self.shared, state);
+        }
+    }
+
+    /// Ends the jobs whose last client went longer ago than jobs linger, and leases whose ends were not told. True if there
+    /// were any such jobs.
     pub fn tidy(&self, now: Instant) -> bool {
+        self.hear();
         let mut state = self.shared.lock();
         let ended = state.jobs.ended(state.config.linger, now);
         for &serial in &ended {
@@ -139,8 +174,9 @@ pub(crate) fn fit_memory<'a>(shared: &'a Shared, mut state: MutexGuard<'a, State
     }
     state.forget_datasets();
     let empty = state.rooms.caches_mut().take_empty();
-    // What others have let go of, readers may wait for.
+    // What others have let go of, readers may wait for; and plans of a job that has ended do not come.
     shared.room.notify_all();
+    shared.planned.notify_all();
     drop(state);
     drop(empty);
 }
@@ -162,11 +198,16 @@ impl State {
             job.run.lose_ranks();
         }
         // The client that opened it was told, and a run is told once.
-        Ok(Some(JobGrant { remarks: Vec::new(), ..job.grant.clone() }))
+        Ok(Some(JobGrant { remarks: Vec::new(), ..job.opened.grant.clone() }))
     }
 
     /// What a job that asks for this would get now.
-    fn terms(&self, request: &JobRequest, place: Option<&Place>, memory: Free) -> Result<Terms> {
+    fn terms(
+        &self,
+        request: &JobRequest,
+        (place, role): (Option<&Place>, Role),
+        memory: Free,
+    ) -> Result<Terms> {
         let dataset = Arc::clone(self.datasets.named(&request.dataset)?);
         let trained = self.jobs.iter().filter(|job| job.dataset.key == dataset.key).count();
         if trained + self.rooms.caches().leaving(dataset.key) >= MOST_KEEPERS as usize {
@@ -178,7 +219,7 @@ impl State {
         let asked = request.cache.of(whole);
         let wanted = asked.min(whole);
         let budget = self.budget(wanted, memory)?;
-        let key = cache_key(request, place, dataset.key)?;
+        let key = cache_key(request, (place, role), dataset.key)?;
         let caches = self.rooms.caches();
         let cache = caches.find(&key);
         let granted = caches.part_of(budget, (&key, cache), wanted, whole);
@@ -187,8 +228,17 @@ impl State {
             let all = (budget, caches.asked().saturating_add(wanted));
             less_memory(granted, wanted, all, self.config.memory.is_some())
         });
-        let logged = self.config.logs.is_some() && key.planned;
-        Ok(Terms { dataset, asked, wanted, granted, less, key, cache, budget, logged })
+        // What a log is played back from is not all on one node.
+        let logged = self.config.logs.is_some() && key.planned && role.is_alone();
+        let planned = role.capacity().map_or(wanted, |capacity| capacity.min(whole));
+        let node = match &self.cluster {
+            Some((cluster, _)) => cluster.name().to_owned(),
+            None if role.is_alone() => String::new(),
+            None => {
+                return Err(Error::internal("a job over several nodes is on a server that is in no cluster"));
+            }
+        };
+        Ok(Terms { dataset, asked, wanted, planned, granted, less, key, cache, budget, logged, role, node })
     }
 
     /// Takes a job in; its serial, and what a server before this one was packing for it.
@@ -200,18 +250,18 @@ impl State {
     ) -> Result<(u64, Option<NewPackages>)> {
         let Ready { mut job, cache, unfinished, waiting, setup, state } = ready;
         tracing::info!(
-            job = job.request.job,
-            policy = job.grant.policy,
-            granted = job.grant.granted,
+            job = job.name(),
+            policy = job.opened.grant.policy,
+            granted = job.opened.grant.granted,
             "job opened"
         );
         job.clients.join(session.0);
-        job.serial = self.next_serial();
+        job.admit(self.next_serial(), JobNodes::new(terms.role, self.cluster.clone()));
         job.run.number_plans(|| self.next_serial());
         let opened = terms.cache.is_none();
         let place = match (terms.cache, cache) {
             (Some(place), _) => place,
-            (None, Some(cache)) => self.open_cache(terms, cache, &job.request),
+            (None, Some(cache)) => self.open_cache(terms, cache, &job.opened.request),
             (None, None) => return Err(Error::internal("a job was made without a cache")),
         };
         job.run.join(self.rooms.caches_mut().join(place, job.serial, terms.wanted)?);
@@ -274,9 +324,16 @@ impl State {
         Ok(())
     }
 
-    /// Ends a job: everything it waits for is let go of, and what it keeps when memory is [fitted](fit_memory). The thread that
-    /// removes its packages, where some must be.
+    /// Ends a job, whose figures are left. The thread that removes its packages, where some must be.
     pub(crate) fn end_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
+        if let Some(figures) = self.jobs.get(serial).and_then(|job| self.figures(job)) {
+            self.jobs.note_ended(figures);
+        }
+        self.drop_job(serial)
+    }
+
+    /// Drops a job: everything it waits for is let go of, and what it keeps when memory is [fitted](fit_memory).
+    fn drop_job(&mut self, serial: u64) -> Option<JoinHandle<()>> {
         let mut job = self.jobs.remove(serial)?;
         self.jobs.set_changed();
         job.run.note_counts(0);
@@ -291,7 +348,7 @@ impl State {
             tracing::error!(%error, "what a job that ends was to read is lost to others");
         }
         self.rooms.caches_mut().leave(serial, job.run.member());
-        tracing::info!(job = job.request.job, "job ended");
+        tracing::info!(job = job.name(), "job ended");
         self.rooms.caches_mut().divide(self.budget);
         job.packages.end()
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use hotset_core::importance::{Report, SLICE, Score};
 use hotset_core::run::Planner;
+use hotset_core::sampling::Reevaluation;
 use hotset_core::{Id, Result};
 
 use crate::engine::Engine;
@@ -49,6 +50,8 @@ pub(crate) struct PlannerHandle {
     /// Whether its plans need to know what is resident, or how fast the epoch before was: then the epoch before
     /// must be decided to its end.
     pub(crate) looks_back: bool,
+    /// Whether they need to know what is resident.
+    pub(crate) looks_at_residents: bool,
 }
 
 impl PlannerHandle {
@@ -59,6 +62,7 @@ impl PlannerHandle {
             needs_losses: strategy.needs_losses(),
             waits_for_trainer: strategy.waits_for_trainer(),
             looks_back: planner.looks_at_residents() || adapts,
+            looks_at_residents: planner.looks_at_residents(),
             planner: Mutex::new(planner),
             inbox: Mutex::default(),
         }
@@ -73,6 +77,15 @@ impl PlannerHandle {
         let mut planner = sync::lock(&self.planner);
         while self.take_in(&mut planner) > 0 {}
         planner
+    }
+
+    /// What is re-evaluated before an epoch.
+    pub(crate) fn reevaluation(&self, epoch: u64) -> Reevaluation {
+        let mut planner = self.planner();
+        if let Some(before) = epoch.checked_sub(1) {
+            planner.close(before);
+        }
+        planner.reevaluation(epoch)
     }
 
     /// Puts reports into the inbox, and takes in what it can without waiting for a plan. The most values that were

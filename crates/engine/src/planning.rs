@@ -2,34 +2,187 @@
 //!
 //! One plan of a job is made at a time. It is made from what was reported, from what a trainer told, and from what
 //! the cache looks like; it is put in before the planner is let go of, so that a snapshot of both
-//! sees them agree.
+//! sees them agree. The home of a job over several nodes has it laid over them before; other nodes get it from there. A plan
+//! that cannot be had so is an error to the rank that asked, and is asked for again by the next.
+//!
+//! Plans that nobody waits for yet are made one after the other, by threads on half of the cores at most: epochs of many
+//! jobs may begin together, and their batches come first. A request for an epoch whose plan is only queued makes it itself.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hotset_core::cluster::Layout;
 use hotset_core::log::{self, Circumstances};
-use hotset_core::run::{CacheView, Inputs, cache_view};
+use hotset_core::run::{CacheView, Inputs, Packing, PlannedEpoch, cache_view};
+use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
-use hotset_core::{Id, Result};
+use hotset_core::{Error, Id, Result};
 
-use crate::engine::{Shared, read_ahead};
+use crate::cluster::{Placed, Unplaced};
+use crate::engine::Shared;
 use crate::jobs::Job;
 use crate::packing::{self, NewPackages};
+use crate::planner::PlannerHandle;
+use crate::read_on::read_ahead;
 use crate::state::State;
 use crate::sync::{MutexGuard, thread};
 
-/// Makes the plan of `epoch`, which the job says already, and puts it in.
+/// Jobs whose next plan is to be made, and the threads that make them.
+#[derive(Debug, Default)]
+pub(crate) struct PlanQueue {
+    jobs: VecDeque<u64>,
+    threads: usize,
+}
+
+impl PlanQueue {
+    /// Whether the next plan of a job is to be made.
+    pub(crate) fn is_queued(&self, job: u64) -> bool {
+        self.jobs.contains(&job)
+    }
+}
+
+/// How many threads make plans that nobody waits for yet.
+pub(crate) fn most_threads() -> usize {
+    (std::thread::available_parallelism().map_or(1, |cores| cores.get()) / 2).max(1)
+}
+
+/// Makes the plan of `epoch`, which the job says already, or gets it from its home, and puts it in. `world` is how many
+/// ranks it is for, if that is known.
 pub(crate) fn make(
     shared: &Arc<Shared>,
     serial: u64,
     epoch: u64,
-    world: u32,
+    world: Option<u32>,
 ) -> Result<MutexGuard<'_, State>> {
     let mut state = shared.lock();
     let job = state.jobs.still(serial)?;
-    let samples = job.dataset.samples();
     let Some(handle) = job.planner.clone() else { return Ok(state) };
+    let follows = job.nodes.role().is_follower();
+    drop(state);
+    let made = if follows {
+        get(shared, serial, epoch, world)
+    } else {
+        draw(shared, (serial, &handle), epoch, world.unwrap_or(1))
+    };
+    if made.is_err() {
+        let mut state = shared.lock();
+        if let Some(job) = state.jobs.get_mut(serial) {
+            job.ranks.set_planning(None);
+            job.nodes.failed(epoch);
+        }
+        shared.planned.notify_all();
+    }
+    made
+}
+
+/// Gets the plan of an epoch from the job's home, and puts it in, in place of another that is here. One that is here
+/// already stays as it is.
+fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Result<MutexGuard<'_, State>> {
+    let mut state = shared.lock();
+    let job = state.jobs.still(serial)?;
+    let (name, samples) = (job.name().to_owned(), job.dataset.samples());
+    let (planner, (cluster, _)) = (job.planner.clone(), job.nodes.cluster()?);
+    drop(state);
+    let Placed { plan, layout } = cluster.plan(&name, epoch, world)?;
+    check_placed(&plan, &layout, &name, (epoch, world))?;
+    let mut state = shared.lock();
+    let job = state.jobs.still(serial)?;
+    if job.run.schedule(epoch).is_some_and(|own| own.plan().digest() == plan.digest()) {
+        job.ranks.set_planning(None);
+        shared.planned.notify_all();
+        return Ok(state);
+    }
+    drop(state);
+    let packages =
+        planner.filter(|_| layout.is_by_runs()).and_then(|planner| planner.planner().sized_packages());
+    if packages.is_none() && layout.is_by_runs() {
+        return Err(Error::changed(format!(
+            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node has not: open the job with \
+             the same settings on all nodes"
+        )));
+    }
+    let schedule = placed(Schedule::new(plan, samples).with_packages(packages), layout);
+    let mut state = shared.lock();
+    let State { jobs, rooms, .. } = &mut *state;
+    let job = jobs.still(serial)?;
+    if job.run.schedule(epoch).is_some() {
+        job.drop_schedule(rooms, epoch)?;
+    }
+    put(&mut state, serial, schedule, &Packing::default())?;
+    shared.planned.notify_all();
+    Ok(state)
+}
+
+/// Whether it is the plan that was asked for.
+fn check_placed(plan: &Plan, layout: &Layout, job: &str, (epoch, world): (u64, Option<u32>)) -> Result<()> {
+    if plan.epoch() != epoch || layout.digest() != plan.digest() {
+        return Err(Error::internal(format!("another plan came than that of epoch {epoch} of job `{job}`")));
+    }
+    if world.is_some_and(|world| world != plan.world()) {
+        return Err(Error::invalid(format!(
+            "epoch {epoch} of job `{job}` is planned for {} ranks, and one of {} begins it: use the same `world` in every \
+             rank",
+            plan.world(),
+            world.unwrap_or_default()
+        )));
+    }
+    Ok(())
+}
+
+/// The same schedule, as its plan lies over nodes.
+fn placed(mut schedule: Schedule, layout: Arc<Layout>) -> Schedule {
+    schedule.set_layout(layout);
+    schedule
+}
+
+/// Puts a plan in.
+fn put<'a>(
+    state: &'a mut State,
+    serial: u64,
+    mut schedule: Schedule,
+    packing: &Packing,
+) -> Result<&'a mut Job> {
+    schedule.set_generation(state.next_serial());
+    let job = state.jobs.still(serial)?;
+    job.ranks.set_planning(None);
+    job.nodes.planned(schedule.plan().epoch());
+    job.ranks.note_cut(schedule.plan());
+    // Training has gone back. It is counted anew before a rank begins it: other nodes may ask for slots before this one hears
+    // that theirs do.
+    let epoch = schedule.plan().epoch();
+    if schedule.layout().is_some()
+        && job.run.tally().epochs().get(&epoch).is_some_and(|counters| counters.served() > 0)
+    {
+        job.forget(epoch);
+    }
+    job.run.planned(schedule, packing);
+    Ok(job)
+}
+
+/// Draws the plan of an epoch, has it laid over nodes if there are several, and puts it in.
+fn draw<'a>(
+    shared: &'a Arc<Shared>,
+    (serial, handle): (u64, &PlannerHandle),
+    epoch: u64,
+    world: u32,
+) -> Result<MutexGuard<'a, State>> {
+    let mut state = shared.lock();
+    let job = state.jobs.still(serial)?;
+    let samples = job.dataset.samples();
+    let nodes = (!job.nodes.role().is_alone()).then(|| job.nodes.cluster()).transpose()?;
+    let before = job.nodes.drawn(epoch, world).cloned();
+    // Ranks may wait for the plan: where this node has not decided all that comes before, others are not waited for either.
+    let is_decided = |before: &u64| job.run.schedule(*before).is_some_and(Schedule::is_decided);
+    let decided = epoch.checked_sub(1).filter(is_decided);
+    let name = job.name().to_owned();
     drop(state);
 
+    let elsewhere = match &nodes {
+        Some((cluster, _)) if handle.looks_at_residents && before.is_none() => {
+            Some(cluster.residents(&name, decided, samples))
+        }
+        _ => None,
+    };
     let mut planner = handle.planner();
     let told = handle.told(epoch);
     let reevaluated = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
@@ -45,32 +198,53 @@ pub(crate) fn make(
     let rates = epoch.checked_sub(1).and_then(|before| job.notices.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
-    let view = CacheView { others_at, ..view };
+    let mut view = CacheView { others_at, ..view };
     cache.planned((job.run.member(), epoch, world), Circumstances { rates, others_at }, &told);
     let is_shared = cache.members() > 1;
+    let dataset = job.dataset.name.clone();
     drop(state);
 
+    if let Some((residents, others)) = view.residents.as_mut().zip(elsewhere) {
+        residents.add(&others);
+    }
     let inputs = Inputs {
         reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
         accuracy: told.accuracy,
         rates,
     };
-    let made = planner.plan(epoch, world, &inputs, &view);
+    let (before, fixed) = before.map_or((None, false), |drawn| (Some(drawn.plan), drawn.settled));
+    let made = match before {
+        // It was drawn and could not be settled, or the home before this one has drawn it.
+        Some(plan) => PlannedEpoch { plan, packages: planner.sized_packages(), packing: Packing::default() },
+        None => planner.plan(epoch, world, &inputs, &view),
+    };
     if let Some(keys) = made.plan.keys().filter(|_| is_shared) {
         keys.rank();
     }
     let packing = made.packing.clone();
-    let mut schedule = Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages);
+    let schedule = match nodes {
+        None => Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages),
+        Some((cluster, _)) => {
+            let packages = made.packages;
+            let runs = packages.as_ref().map(|(runs, _)| Arc::clone(runs)).filter(|runs| !runs.wear());
+            let plan = Plan::clone(&made.plan);
+            let settled = cluster.settle(&name, Unplaced { plan, dataset, runs, fixed });
+            if settled.is_err()
+                && let Some(job) = shared.lock().jobs.get_mut(serial)
+            {
+                job.nodes.keep_drawn(Arc::clone(&made.plan), fixed);
+            }
+            let Placed { plan, layout } = settled?;
+            check_placed(&plan, &layout, &name, (epoch, Some(world)))?;
+            placed(Schedule::new(plan, samples).with_packages(packages), layout)
+        }
+    };
     let (figures, remarks) = (planner.strategy().notes(), planner.strategy().remarks());
-    let packages = NewPackages::new(Some(&made.plan), made.packing, samples);
+    let packages = NewPackages::new(Some(schedule.plan()), made.packing, samples);
 
     let mut state = shared.lock();
-    schedule.set_generation(state.next_serial());
-    let job = state.jobs.still(serial)?;
-    job.ranks.set_planning(None);
+    let job = put(&mut state, serial, schedule, &packing)?;
     job.notices.planned(figures, remarks);
-    job.ranks.note_cut(schedule.plan());
-    job.run.planned(schedule, &packing);
     job.discard_dead_packages(planner.packages(), |package| {
         planner.pending_packages().contains_key(&package)
     });
@@ -93,39 +267,64 @@ impl State {
     }
 }
 
-/// Makes the next plan on a thread of its own, if everything it needs is there.
+/// Has the next plan made on another thread, if everything it needs is there.
 pub(crate) fn look_ahead(shared: &Arc<Shared>, state: &mut State, serial: u64) {
-    if state.is_stopping() {
+    if state.is_stopping() || state.plans.is_queued(serial) {
         return;
     }
-    let Some(job) = state.jobs.get_mut(serial) else { return };
-    let Some((epoch, world)) = job.plans_ahead() else { return };
-    let own = Arc::clone(shared);
-    let work = move || {
-        // A job that was closed meanwhile needs no plan.
-        let Ok(state) = make(&own, serial, epoch, world) else { return };
-        if !state.is_stopping()
-            && let Err(error) = read_ahead(&own, state, serial)
-        {
-            tracing::error!(%error, "cannot read ahead");
-        }
-    };
-    match thread::Builder::new().name("hotset-plan".into()).spawn(work) {
-        Ok(_) => job.ranks.set_planning(Some(epoch)),
-        Err(error) => tracing::warn!(%error, "cannot plan the next epoch ahead"),
+    if state.jobs.get(serial).and_then(Job::plans_ahead).is_none() {
+        return;
     }
+    state.plans.jobs.push_back(serial);
+    if state.plans.threads >= shared.planners {
+        return;
+    }
+    let own = Arc::clone(shared);
+    match thread::Builder::new().name("hotset-plan".into()).spawn(move || make_queued(&own)) {
+        Ok(_) => state.plans.threads += 1,
+        Err(error) if state.plans.threads == 0 => {
+            tracing::warn!(%error, "cannot plan the next epoch ahead");
+            state.plans.jobs.clear();
+        }
+        Err(_) => {}
+    }
+}
+
+/// Makes plans until none is queued.
+fn make_queued(shared: &Arc<Shared>) {
+    let mut state = shared.lock();
+    while !state.is_stopping()
+        && let Some(serial) = state.plans.jobs.pop_front()
+    {
+        // A rank may have begun the epoch meanwhile, or another one, and the job may be closed.
+        let Some(job) = state.jobs.get_mut(serial) else { continue };
+        let Some((epoch, world)) = job.plans_ahead() else { continue };
+        job.ranks.set_planning(Some(epoch));
+        drop(state);
+        if let Err(error) = make(shared, serial, epoch, Some(world))
+            .and_then(|state| if state.is_stopping() { Ok(()) } else { read_ahead(shared, state, serial) })
+        {
+            tracing::debug!(%error, "the next epoch is not planned ahead");
+        }
+        state = shared.lock();
+    }
+    state.plans.threads -= 1;
 }
 
 impl Job {
     /// The epoch that can be planned ahead now, and for how many ranks.
     fn plans_ahead(&self) -> Option<(u64, u32)> {
         let planner = self.planner.as_ref()?;
-        if !self.request.prefetch || self.ranks.is_planning() || planner.waits_for_trainer {
+        if !self.opened.request.prefetch || self.ranks.is_planning() || planner.waits_for_trainer {
             return None;
         }
-        let newest = self.ranks.newest()?;
+        // Others get plans when they are told that there is one.
+        if self.nodes.role().is_follower() {
+            return None;
+        }
+        let newest = self.ranks.newest().filter(|newest| !self.nodes.has_failed(newest + 1))?;
         let (next, world) = (newest + 1, self.run.schedule(newest)?.plan().world());
-        let over = self.request.epochs.is_some_and(|epochs| next >= epochs);
+        let over = self.opened.request.epochs.is_some_and(|epochs| next >= epochs);
         let open = !over && self.run.schedule(next).is_none() && self.is_gathered(next, true);
         open.then_some((next, world))
     }

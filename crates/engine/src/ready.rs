@@ -16,6 +16,7 @@ use hotset_core::{Error, Id, Result, run, sampling};
 use hotset_store::Catalog;
 
 use crate::caches::CacheKey;
+use crate::cluster::Role;
 use crate::config::{JobGrant, JobRequest};
 use crate::dataset::Dataset;
 use crate::jobs::{Job, JobPackages};
@@ -99,6 +100,13 @@ fn sorted(place: &Place, catalog: &Catalog, capacity: u64) -> Option<Place> {
     )))
 }
 
+/// Packages that are written are made by one node, so a job over several has none: why.
+fn one_node(place: Option<&Place>, role: Role) -> Option<Place> {
+    let written = matches!(place, Some(Place::Store(_))) && !role.is_alone();
+    let why = "a job over several nodes writes none yet; `packages=\"off\"` says that this is meant";
+    written.then(|| Place::Unusable(why.into()))
+}
+
 fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
@@ -108,8 +116,10 @@ pub(crate) struct Terms {
     pub(crate) dataset: Arc<Dataset>,
     /// The bytes it asks for.
     pub(crate) asked: u64,
-    /// The same, as far as its dataset is that large: what its plans go by.
+    /// The same, as far as its dataset is that large.
     pub(crate) wanted: u64,
+    /// The bytes that its plans go by: those, or what all nodes of the job may keep.
+    pub(crate) planned: u64,
     /// The bytes that its cache may keep.
     pub(crate) granted: u64,
     /// What is said where those are fewer.
@@ -121,6 +131,9 @@ pub(crate) struct Terms {
     pub(crate) budget: u64,
     /// Whether its cache keeps a log.
     pub(crate) logged: bool,
+    /// What this node is to the job, and the node's name in a cluster.
+    pub(crate) role: Role,
+    pub(crate) node: String,
 }
 
 impl Terms {
@@ -130,14 +143,19 @@ impl Terms {
     }
 }
 
-/// What others must agree in to share the cache of a job. Where packages are made for the job alone, or its plans say what
-/// stays, it has one of its own.
-pub(crate) fn cache_key(request: &JobRequest, place: Option<&Place>, dataset: u32) -> Result<CacheKey> {
+/// What others must agree in to share the cache of a job. Where packages are made for the job alone, its plans say what
+/// stays, or they lie over nodes as those of no other job do, it has one of its own.
+pub(crate) fn cache_key(
+    request: &JobRequest,
+    (place, role): (Option<&Place>, Role),
+    dataset: u32,
+) -> Result<CacheKey> {
     let (_, entry) = entries(request)?;
     let packages = place.is_some_and(|place| !matches!(place, Place::Unusable(_)));
     let nothing = || Arc::new(Vec::<u64>::new()) as Arc<dyn Sizes>;
-    let alone =
-        !entry.shared || (packages && (entry.build)(policy::Setup::new(0, nothing(), 0)).takes_packages());
+    let alone = !role.is_alone()
+        || !entry.shared
+        || (packages && (entry.build)(policy::Setup::new(0, nothing(), 0)).takes_packages());
     Ok(CacheKey {
         dataset,
         policy: entry.name,
@@ -179,9 +197,11 @@ impl Ready {
         snapshot: Option<&Snapshot>,
         terms: &Terms,
     ) -> Result<Self> {
-        let (catalog, wanted, granted) = (&terms.dataset.catalog, terms.wanted, terms.granted);
+        let (catalog, wanted, granted) = (&terms.dataset.catalog, terms.planned, terms.granted);
         let (strategy, entry) = entries(request)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
+        let alone = one_node(place, terms.role);
+        let place = alone.as_ref().or(place);
         let sorted = place.and_then(|place| sorted(place, catalog, wanted));
         let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
@@ -193,7 +213,8 @@ impl Ready {
                     policy: entry,
                     policy_values: entry.values(texts(&request.policy_settings))?,
                     sizes,
-                    // Plans go by what the job itself asks for, whatever others bring to the cache or take from it.
+                    // Plans go by what the job itself asks for, on all its nodes, whatever others bring to the cache or
+                    // take from it.
                     capacity: wanted,
                     seed: request.seed,
                     epochs: request.epochs,
@@ -249,7 +270,7 @@ impl Ready {
         let mut job = Job::new(request.clone(), grant, Arc::clone(&terms.dataset), run);
         let mut state = None;
         if let (Some(snapshot), Some(planner)) = (snapshot, &mut planner) {
-            let put = snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, &found)?;
+            let put = snapshot.put_into(&mut job, cache.as_mut(), planner, catalog, (&found, &terms.node))?;
             state = terms.logged.then(|| Arc::new(put));
         }
         planner.iter_mut().for_each(|planner| planner.set_log(job.run.log()));
@@ -258,7 +279,7 @@ impl Ready {
         let packages = unfinished.map(|(&number, pending)| (number, pending.draft.ids.clone())).collect();
         let unfinished = run::Packing { packages, ..run::Packing::default() };
         let unfinished = NewPackages::new(None, unfinished, catalog.len());
-        job.planner = planner.map(|planner| {
+        let planner = planner.map(|planner| {
             let adapts = planner.strategy().adapts();
             Arc::new(PlannerHandle::new(planner, adapts))
         });
@@ -267,7 +288,7 @@ impl Ready {
             _ => None,
         };
         let living = found.iter().map(|(number, _)| *number);
-        job.packages = JobPackages::new(place.and_then(Place::source), queue, living);
+        job.equip(planner, JobPackages::new(place.and_then(Place::source), queue, living));
         let waiting = job.waiting();
         waiting.iter().for_each(|&id| job.window.enter(catalog.size(id)));
         Ok(Self { job, cache, unfinished, waiting, setup: setup.map(Arc::new), state })

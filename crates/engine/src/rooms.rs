@@ -12,7 +12,7 @@ use hotset_core::{Error, Id, Result};
 
 use crate::caches::Caches;
 use crate::dataset::Dataset;
-use crate::fetching::{Begun, Cause, Fetching, Payer};
+use crate::fetching::{Begun, Cause, Fetch, Fetching, Payer};
 use crate::residency::{ContentKey, Residency, View};
 use crate::sessions::{Item, NewSegment, Sessions};
 
@@ -83,7 +83,10 @@ impl Rooms {
         // The object before may leave unread, and the new one get its key.
         self.residency.detach(dataset.key, id);
         self.sweep();
-        let made = self.residency.create(dataset, id, spill)?;
+        let mut made = self.residency.create(dataset, id, spill)?;
+        if made.is_none() && self.press() {
+            made = self.residency.create(dataset, id, spill)?;
+        }
         if let Some(object) = made {
             self.fetching.expect(object, dataset, payer);
         }
@@ -98,14 +101,21 @@ impl Rooms {
         })
     }
 
-    /// Makes an object for a read of a sample whose bytes stay as they are. Whoever asks holds it.
-    pub(crate) fn expect_apart(&mut self, dataset: &Arc<Dataset>, id: Id, payer: Payer) -> Option<u32> {
-        let made = self.residency.create_apart(dataset, id).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot measure how long a read takes");
-            None
-        });
+    /// Makes an object for a read of a sample that no table names, so that bytes of the sample which are there stay as they
+    /// are. Whoever asks holds it. `None` when the arena, or the segment `spill`, has no room.
+    pub(crate) fn expect_apart(
+        &mut self,
+        dataset: &Arc<Dataset>,
+        id: Id,
+        payer: Payer,
+        spill: Option<u32>,
+    ) -> Result<Option<u32>> {
+        let mut made = self.residency.create_apart(dataset, id, spill)?;
+        if made.is_none() && self.press() {
+            made = self.residency.create_apart(dataset, id, spill)?;
+        }
         made.into_iter().for_each(|object| self.fetching.expect(object, dataset, payer));
-        made
+        Ok(made)
     }
 
     /// A segment for the rest of a client's batch, for which the arena has no room.
@@ -179,12 +189,12 @@ impl Rooms {
         Ok(handed)
     }
 
-    /// Leases an object that is whole to packing.
+    /// Leases an object that is whole, to be looked at.
     pub(crate) fn lend(&mut self, object: u32) -> Option<View> {
         self.residency.lend(object)
     }
 
-    /// Packing has looked at the bytes of an object.
+    /// The bytes of an object were looked at.
     pub(crate) fn end_lending(&mut self, object: u32) {
         self.residency.end_lending(object);
         self.sweep();
@@ -196,9 +206,34 @@ impl Rooms {
         self.sweep();
     }
 
+    /// Ends the leases whose ends were not told. True if there were any.
+    pub(crate) fn hear(&mut self) -> bool {
+        let objects = self.sessions.hear();
+        let any = !objects.is_empty();
+        self.end_leases(objects);
+        any
+    }
+
+    /// Memory is short: ends of leases are wanted at once from now on, and those that were not told are heard. True if
+    /// there were any.
+    pub(crate) fn press(&mut self) -> bool {
+        self.sessions.set_urgent(true);
+        self.hear()
+    }
+
+    /// Whether memory is short for what was asked for already.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.sessions.any_waits_for_memory() || self.residency.has_spills()
+    }
+
     /// Takes the next request off the queues.
     pub(crate) fn begin_fetch(&mut self, is_written: impl Fn(u64, u32) -> bool) -> Option<Begun> {
         self.fetching.begin(&mut self.residency, is_written)
+    }
+
+    /// Takes the next request to another node off its queue.
+    pub(crate) fn begin_asking(&mut self) -> Option<Fetch> {
+        self.fetching.begin_asking(&mut self.residency)
     }
 
     /// The bytes of an object that is about to arrive are in memory: it has them in common with others.
@@ -240,6 +275,9 @@ impl Rooms {
     /// Sets how many bytes of memory there may be.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.residency.set_limit(limit);
+        if self.residency.total() > limit {
+            self.hear();
+        }
         self.sweep();
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotset_core::cache::Cache;
+use hotset_core::cluster::Layout;
 use hotset_core::packages::Packages;
 use hotset_core::run::{Planner, RunState, Saved, SavedPacking, SavedSchedule};
 use hotset_core::sampling::Plan;
@@ -67,9 +68,10 @@ impl Engine {
         cache.saved(job.run.member());
         let counted = job.run.tally().save();
         let (request, cuts, begun) =
-            (job.request.clone(), job.ranks.cuts().clone(), job.ranks.begun().clone());
+            (job.opened.request.clone(), job.ranks.cuts().clone(), job.ranks.begun().clone());
         drop(state);
         drop(planner);
+        let policy = policy.seal();
         let schedules = schedules
             .into_iter()
             .map(|taken| SavedSchedule {
@@ -78,6 +80,7 @@ impl Engine {
                 packages: taken.packages.map(|packages| packages.living().collect()).unwrap_or_default(),
                 states: taken.states,
                 told: taken.told,
+                layout: taken.layout.map(|layout| layout.save()).unwrap_or_default(),
             })
             .collect();
         Ok(Some(Snapshot {
@@ -100,6 +103,7 @@ struct Taken {
     packages: Option<Arc<Packages>>,
     states: Vec<u8>,
     told: Option<u64>,
+    layout: Option<Arc<Layout>>,
 }
 
 fn taken(schedule: &Schedule) -> Taken {
@@ -118,6 +122,7 @@ fn taken(schedule: &Schedule) -> Taken {
             Some(Outcome::Hit) => 1,
             Some(Outcome::Packed) => 2,
             Some(Outcome::Single) => 3,
+            Some(Outcome::Elsewhere) => 4,
         };
         stage | outcome << 4
     };
@@ -128,6 +133,7 @@ fn taken(schedule: &Schedule) -> Taken {
         packages: schedule.packages().cloned(),
         states: (0..schedule.frontier()).map(state).collect(),
         told: schedule.told().map(|events| events as u64),
+        layout: schedule.layout().cloned(),
     }
 }
 
@@ -144,7 +150,7 @@ fn misfit() -> Error {
 
 impl Snapshot {
     /// Whether it is of the job that is being opened; what else does not fit is found when it is put in.
-    fn check(&self, request: &JobRequest, samples: usize) -> Result<()> {
+    pub(crate) fn check(&self, request: &JobRequest, samples: usize) -> Result<()> {
         if self.request != *request {
             return Err(Error::changed("the state was written with other settings"));
         }
@@ -193,17 +199,17 @@ impl Snapshot {
     }
 
     /// Puts it into a job that was just made, its cache unless it joins one that others are in, and its planner, which
-    /// knows the packages that were `found` complete; what its run goes on from. An error of the kind `Changed` says that it
-    /// does not fit the job.
+    /// knows the packages that were `found` complete; what its run goes on from. `node` is this node's name in a cluster. An
+    /// error of the kind `Changed` says that it does not fit the job.
     pub(crate) fn put_into(
         &self,
         job: &mut Job,
         cache: Option<&mut Cache>,
         planner: &mut Planner,
         catalog: &Catalog,
-        found: &[(u32, Vec<Id>)],
+        (found, node): (&[(u32, Vec<Id>)], &str),
     ) -> Result<RunState> {
-        self.check(&job.request, catalog.len())?;
+        self.check(&job.opened.request, catalog.len())?;
         let state = RunState {
             policy: self.policy.clone(),
             planner: self.planner.clone(),
@@ -211,8 +217,8 @@ impl Snapshot {
             begun: self.begun.clone(),
             counted: self.counted.clone(),
         };
-        let cache = cache.map(|cache| (cache, job.grant.granted));
-        state.put_into((&mut job.run, planner), cache, catalog, found)?;
+        let cache = cache.map(|cache| (cache, job.opened.grant.granted));
+        state.put_into((&mut job.run, planner), cache, catalog, found, node)?;
         job.ranks.restore(self.cuts.clone(), self.begun.clone());
         Ok(state)
     }

@@ -3,11 +3,16 @@
 //! Jobs decide; the [rooms](Rooms) hold bytes, reads and clients and know nothing of jobs. What needs both takes the job
 //! and the rooms.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use hotset_core::Result;
 
+use crate::cluster::Cluster;
 use crate::config::{Config, reserve};
 use crate::dataset::Datasets;
 use crate::jobs::Jobs;
+use crate::planning::PlanQueue;
 use crate::rooms::Rooms;
 use crate::serving::{Batch, Budget};
 
@@ -17,11 +22,17 @@ pub(crate) struct State {
     pub(crate) datasets: Datasets,
     pub(crate) jobs: Jobs,
     pub(crate) rooms: Rooms,
+    /// The other nodes, and how long one of them is waited for.
+    pub(crate) cluster: Option<(Arc<dyn Cluster>, Duration)>,
+    /// What is planned next.
+    pub(crate) plans: PlanQueue,
     /// The bytes that all caches may keep together, as they were when a job was last opened.
     pub(crate) budget: u64,
     last_serial: u64,
     /// The most reported values that were applied in one hold of a lock.
     most_applied: u64,
+    /// Questions of other nodes that are being answered.
+    pub(crate) giving: usize,
     stopping: bool,
 }
 
@@ -32,9 +43,12 @@ impl State {
             datasets: Datasets::default(),
             jobs: Jobs::default(),
             rooms: Rooms::default(),
+            cluster: None,
+            plans: PlanQueue::default(),
             budget: 0,
             last_serial: 0,
             most_applied: 0,
+            giving: 0,
             stopping: false,
         }
     }
@@ -88,10 +102,13 @@ impl State {
     }
 
     /// Reads on along a job's plans, as far as its window reaches: its share of half the reserve, but no more than an
-    /// eighth of the dataset, so that a window never meets its own tail. True if the lock should be let go of before
-    /// going on.
+    /// eighth of the dataset, so that a window never meets its own tail. What comes free while one of its readers waits for
+    /// memory is that reader's. True if the lock should be let go of before going on.
     pub(crate) fn read_ahead(&mut self, serial: u64) -> Result<bool> {
         let (reserve, jobs) = (self.reserve(), self.jobs.len().max(1) as u64);
+        if self.rooms.sessions().waits_for_memory(serial) {
+            return Ok(false);
+        }
         let Some(job) = self.jobs.get_mut(serial) else { return Ok(false) };
         let most = (job.dataset.catalog.bytes() / 8).max(1 << 20);
         let budget = Budget { window: (reserve / 2 / jobs).min(most), transient: reserve / 8 * 7 };
@@ -108,6 +125,7 @@ impl State {
         job.is_cornered(&self.rooms, batch)
             || (self.rooms.sessions().others_wait_for_memory(batch.client)
                 && self.rooms.fetching().in_flight() == 0
+                && self.rooms.fetching().asked_in_flight() + self.giving == 0
                 // A packer lets go of what it has copied.
                 && self.jobs.iter().all(|job| job.packages.queue().is_none()))
     }
@@ -119,6 +137,17 @@ impl State {
     pub(crate) fn check(&self) {
         self.rooms.check();
         for job in self.jobs.iter() {
+            for ((epoch, slot), object) in job.nodes.visitors.all() {
+                let Some(schedule) = job.run.schedule(epoch) else {
+                    panic!("bytes visit an epoch that is over")
+                };
+                assert!(!schedule.owns(slot) && !schedule.stage(slot).is_done(), "slot {slot} has a visitor");
+                assert_eq!(
+                    self.rooms.residency().get(object).id(),
+                    schedule.id(slot),
+                    "another sample visits"
+                );
+            }
             let dataset = job.dataset.key;
             for id in 0..job.dataset.samples() as u32 {
                 let (keepers, mut slots) = (self.rooms.caches().keepers(dataset, id), 0);

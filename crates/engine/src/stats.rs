@@ -120,6 +120,7 @@ pub struct JobStats {
 impl Engine {
     /// The engine's own figures.
     pub fn stats(&self) -> EngineStats {
+        self.hear();
         let state = self.shared.lock();
         let residency = state.rooms.residency();
         let (leases, waiting, readers) = state.rooms.sessions().figures();
@@ -171,52 +172,22 @@ impl Engine {
     /// Whether a plan of a job is being made. For tests in whose time that takes none.
     #[doc(hidden)]
     pub fn plans(&self, job: &str) -> bool {
-        self.shared.lock().jobs.named(job).is_ok_and(|job| job.ranks.is_planning())
+        let mut state = self.shared.lock();
+        let found = state.jobs.named(job).map(|job| (job.serial, job.ranks.is_planning()));
+        found.is_ok_and(|(serial, makes)| makes || state.plans.is_queued(serial))
     }
 
     /// The figures of one job, or of all.
     pub fn job_stats(&self, name: Option<&str>) -> Vec<JobStats> {
+        self.read_on();
         let state = self.shared.lock();
-        let jobs = state.jobs.iter().filter(|job| name.is_none_or(|name| name == job.request.job));
-        jobs.filter_map(|job| {
-            let dataset = &job.dataset;
-            let cache = state.rooms.cache(job.serial).ok()?;
-            let mut remarks = job.remarks(cache);
-            remarks.extend(state.remark_of_orders(job));
-            Some(JobStats {
-                job: job.request.job.clone(),
-                dataset: dataset.name.clone(),
-                place: dataset.place.clone(),
-                strategy: job.grant.strategy.clone(),
-                policy: job.grant.policy.clone(),
-                samples: dataset.catalog.len() as u64,
-                bytes: dataset.catalog.bytes(),
-                capacity: cache.policy().capacity(),
-                cache_members: cache.members() as u64,
-                benefit: job.probing.gauge.benefit(),
-                benefit_epoch: job.probing.gauge.measured(),
-                standing: standing(cache, job),
-                probing: job.probing.plan().is_some(),
-                resident_samples: cache.residents(),
-                resident_bytes: cache.policy().used(),
-                regions: cache.policy().regions(),
-                notes: job.notices.figures().to_vec(),
-                remarks: remarks.into_iter().map(|remark| remark.text).collect(),
-                packages: job.package_stats(),
-                epochs: job
-                    .run
-                    .tally()
-                    .epochs()
-                    .iter()
-                    .map(|(&epoch, counters)| (epoch, counters.clone()))
-                    .collect(),
-                spans: job.notices.pacing.spans(),
-                total_span: job.notices.pacing.total(),
-                unplanned: job.run.tally().unplanned().clone(),
-                total: job.run.tally().total(),
-            })
-        })
-        .collect()
+        let jobs = state.jobs.iter().filter(|job| name.is_none_or(|name| name == job.name()));
+        jobs.filter_map(|job| state.figures(job)).collect()
+    }
+
+    /// The figures of jobs that have ended since this was asked last.
+    pub fn take_ended(&self) -> Vec<JobStats> {
+        self.shared.lock().jobs.take_ended()
     }
 }
 
@@ -230,12 +201,52 @@ fn standing(cache: &Cache, job: &Job) -> Standing {
 }
 
 impl State {
+    /// The figures of a job.
+    pub(crate) fn figures(&self, job: &Job) -> Option<JobStats> {
+        let dataset = &job.dataset;
+        let cache = self.rooms.cache(job.serial).ok()?;
+        let mut remarks = job.remarks(cache);
+        remarks.extend(self.remark_of_orders(job));
+        Some(JobStats {
+            job: job.name().to_owned(),
+            dataset: dataset.name.clone(),
+            place: dataset.place.clone(),
+            strategy: job.opened.grant.strategy.clone(),
+            policy: job.opened.grant.policy.clone(),
+            samples: dataset.catalog.len() as u64,
+            bytes: dataset.catalog.bytes(),
+            capacity: cache.policy().capacity(),
+            cache_members: cache.members() as u64,
+            benefit: job.probing.gauge.benefit(),
+            benefit_epoch: job.probing.gauge.measured(),
+            standing: standing(cache, job),
+            probing: job.probing.plan().is_some(),
+            resident_samples: cache.residents(),
+            resident_bytes: cache.policy().used(),
+            regions: cache.policy().regions(),
+            notes: job.notices.figures().to_vec(),
+            remarks: remarks.into_iter().map(|remark| remark.text).collect(),
+            packages: job.package_stats(),
+            epochs: job
+                .run
+                .tally()
+                .epochs()
+                .iter()
+                .map(|(&epoch, counters)| (epoch, counters.clone()))
+                .collect(),
+            spans: job.notices.pacing.spans(),
+            total_span: job.notices.pacing.total(),
+            unplanned: job.run.tally().unplanned().clone(),
+            total: job.run.tally().total(),
+        })
+    }
+
     /// Jobs that share a cache and shuffle by seeds of their own read what is not kept once each.
     fn remark_of_orders(&self, job: &Job) -> Option<Remark> {
-        let seed = |serial: u64| self.jobs.get(serial).map(|job| job.request.seed);
+        let seed = |serial: u64| self.jobs.get(serial).map(|job| job.opened.request.seed);
         let shares = self.rooms.caches().sharers(job.serial);
-        let others = shares.filter(|&other| seed(other) != Some(job.request.seed)).count();
-        (others > 0 && job.grant.strategy == "uniform").then(|| {
+        let others = shares.filter(|&other| seed(other) != Some(job.opened.request.seed)).count();
+        (others > 0 && job.opened.grant.strategy == "uniform").then(|| {
             let text = "jobs that share its cache read in another order, so each reads for itself what is not kept: \
                         give all jobs of a sweep the same `seed=`, or the strategy `quiver`, and one read serves those \
                         that keep pace";

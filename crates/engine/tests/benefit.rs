@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::common::{Reader, Training, config, dataset, request, settles, within};
+use crate::common::training::{Training, settles};
+use crate::common::{Reader, config, dataset, request, within};
 use hotset_core::benefit::{Phase, Standing};
 use hotset_core::counters::Counters;
 use hotset_core::sampling::two_chunks;

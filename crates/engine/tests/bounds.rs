@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Training, config, dataset, request, settles};
+use crate::common::training::{Training, settles};
+use crate::common::{config, dataset, request};
 use hotset_engine::{Config, Engine, JobRequest};
 
 const SAMPLES: usize = 4000;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::common::training::settles;
 use crate::common::{
-    Memory, Reader, content, copy, dataset, engine, epoch_indices_of, request, settles, sharded, within,
+    Memory, Reader, content, copy, dataset, engine, epoch_indices_of, request, sharded, within,
 };
 use hotset_core::counters::Counters;
 use hotset_engine::{Engine, JobRequest};

@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::{Reader, Training, config, dataset, epoch_indices_of, request, settles, within};
+use crate::common::training::{Training, settles};
+use crate::common::{Reader, config, dataset, epoch_indices_of, request, within};
 use hotset_core::Index;
 use hotset_core::benefit::{Phase, Standing};
 use hotset_engine::{Asked, Config, Engine, JobRequest, Purpose};

@@ -6,9 +6,11 @@
 mod benefit;
 mod beside;
 mod bounds;
+mod cluster;
 mod common;
 mod compaction;
 mod differential;
+mod ends;
 mod equal;
 mod interleavings;
 mod jobs;

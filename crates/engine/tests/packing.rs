@@ -144,7 +144,7 @@ fn a_plan_waits_for_a_package_that_is_written_late_and_is_not_another() {
                 let waits = engine.without_writes("job", || {
                     epoch(&mut reader, 1);
                     let waits = scope.spawn(|| epoch(&mut reader, 2));
-                    common::settles("the next epoch reads packages", || {
+                    common::training::settles("the next epoch reads packages", || {
                         let epochs = stats(&engine).epochs;
                         epochs.iter().any(|(of, counters)| *of >= 2 && counters.plan.package_reads > 0)
                     });

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{Memory, Training, config, dataset, request, settles, within};
+use crate::common::training::{Training, settles};
+use crate::common::{Memory, config, dataset, request, within};
 use hotset_core::Index;
 use hotset_core::benefit::Phase;
 use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Purpose};
@@ -77,8 +78,8 @@ fn a_wait_for_hits_is_no_training() {
     let _other = training(&engine, &opened, "other", "lru", 1);
     let plan = job.plan(0);
     let slot = hold_up(&mut job, 0, &plan, &store, Phase::Hits);
-    let waited = |job: &Training<'_>| (job.stats().spans[&0].waited, job.stats().epochs[0].1.clock.late);
-    let (before, late) = waited(&job);
+    let clock = |job: &Training<'_>| job.stats().epochs[0].1.clock.clone();
+    let (before, clock_before) = (job.stats().spans[&0].waited, clock(&job));
     within("a reader that waits for hits", || {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ask(&job, &plan[slot..slot + BATCH]).map(|_| ()));
@@ -87,9 +88,14 @@ fn a_wait_for_hits_is_no_training() {
             waits.join().unwrap().unwrap();
         });
     });
-    let after = waited(&job);
-    assert_eq!(after.1, late, "no sample of the batch was late, since all were waited for before");
-    assert!(after.0 > before, "the reader waited for storage all the same");
+    let after = clock(&job);
+    assert_eq!(
+        after.late, clock_before.late,
+        "no sample of the batch was late, since all were waited for before"
+    );
+    assert_eq!(after.storage_waits, clock_before.storage_waits);
+    assert_eq!(after.probe_waits, clock_before.probe_waits + 1);
+    assert!(job.stats().spans[&0].waited > before, "the reader waited for storage all the same");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
+#[path = "cluster/orders.rs"]
+mod nodes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use common::{config, content, copy, request, sharded};
 use hotset_core::{Id, Index};
-use hotset_engine::{Asked, Config, Engine, JobRequest, Purpose, SessionId, Trained};
+use hotset_engine::{Asked, Config, Ends, Engine, JobRequest, Purpose, SessionId, Trained};
 use hotset_store::catalog::Builder;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -99,11 +101,32 @@ struct Client {
     maps: HashMap<u32, Mmap>,
     /// What it tells of how long its last batch took.
     since: Option<Duration>,
+    page: Arc<Page>,
+    /// The lease that it has noted there, and tells with its next request.
+    untold: Option<u64>,
+}
+
+/// Where a client notes the lease that ended last, and sees whether it should tell it at once.
+#[derive(Default)]
+struct Page {
+    ended: shuttle::sync::atomic::AtomicU64,
+    urgent: shuttle::sync::atomic::AtomicBool,
+}
+
+impl Ends for Page {
+    fn ended(&self) -> u64 {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn set_urgent(&self, urgent: bool) {
+        self.urgent.store(urgent, Ordering::SeqCst);
+    }
 }
 
 impl Client {
     fn new(engine: &Arc<Engine>, opened: &Opened, job: &'static str) -> Self {
-        let session = engine.attach();
+        let page = Arc::new(Page::default());
+        let session = engine.attach_with(Some(Arc::clone(&page) as Arc<dyn Ends>));
         engine.open_dataset(session, opened);
         let opened = Opened {
             catalog: Arc::clone(&opened.catalog),
@@ -113,18 +136,37 @@ impl Client {
             hashes: opened.hashes.clone(),
             cached: false,
         };
-        Self { engine: Arc::clone(engine), session, job, opened, maps: HashMap::new(), since: None }
+        let (engine, maps) = (Arc::clone(engine), HashMap::new());
+        Self { engine, session, job, opened, maps, since: None, page, untold: None }
+    }
+
+    /// Lets go of a batch, as a client does: without a word if it may.
+    fn release(&mut self, lease: u64) {
+        let one = self.tell();
+        self.page.ended.store(lease, Ordering::SeqCst);
+        if one || self.page.urgent.load(Ordering::SeqCst) {
+            self.engine.release(self.session, &[lease]);
+        } else {
+            self.untold = Some(lease);
+        }
+    }
+
+    /// Tells of the lease that has ended. True if there was one.
+    fn tell(&mut self) -> bool {
+        let untold = self.untold.take();
+        untold.inspect(|&lease| self.engine.release(self.session, &[lease])).is_some()
     }
 
     /// Gets a batch, looks at its bytes while others run, and lets go of it. False if it could not be had.
     fn read(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> bool {
         let lease = self.take(rank, indices, purpose);
-        lease.inspect(|&lease| self.engine.release(self.session, &[lease])).is_some()
+        lease.inspect(|&lease| self.release(lease)).is_some()
     }
 
     /// Gets a batch and looks at its bytes while others run; its lease, if it could be had.
     fn take(&mut self, rank: u32, indices: &[u64], purpose: Purpose) -> Option<u64> {
         let wait = Duration::from_secs(600);
+        self.tell();
         let asked = Asked { indices, purpose, since: self.since };
         let grant = match self.engine.get_batch_for(self.session, self.job, rank, asked, wait, &mut || true) {
             Ok(grant) => grant,
@@ -249,8 +291,8 @@ fn batches_larger_than_memory_and_readers_that_keep_them() {
                     // By hand, while the first is kept: it may have to wait until another lets go of something.
                     let second = client.take(0, &[(batch[0] + 1) & 7], Purpose::Served);
                     if thread_rng().gen_bool(0.7) {
-                        client.engine.release(client.session, &[kept]);
-                        second.inspect(|&second| client.engine.release(client.session, &[second]));
+                        client.release(kept);
+                        second.inspect(|&second| client.release(second));
                         thread::yield_now();
                         assert!(client.read(0, &[5, 6, 7], Purpose::Served), "there is room again");
                     }

@@ -272,6 +272,37 @@ fn a_batch_larger_than_the_arena_is_answered_from_memory_of_its_own() {
 }
 
 #[test]
+fn a_wait_for_memory_that_another_reader_leases_is_counted() {
+    let (opened, _) = dataset(&[1 << 20; 300]);
+    let engine = engine();
+    let mut other = Reader::new(&engine, &opened);
+    engine.open_job(other.session, request(&opened, "1MiB", "lru"), None).unwrap();
+    let indices = epoch_indices(&engine, 0);
+    let mut reader = Reader::new(&engine, &opened);
+    let others = other.get(&indices[..50]).unwrap();
+    let spilled = reader.get(&indices[50..80]).unwrap();
+    let counted = || engine.job_stats(None)[0].epochs[0].1.clock.clone();
+    assert_eq!((counted().spilled, counted().memory_waits), (1, 0));
+    // The memory comes once the reader is looked up, which it is as it begins to wait.
+    let (waits, has_begun) = std::sync::mpsc::channel();
+    let mut alive = move || waits.send(()).is_ok();
+    within("memory that another reader lets go of", || {
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                has_begun.recv().unwrap();
+                other.release(others);
+                has_begun.iter().for_each(drop);
+            });
+            let wait = Duration::from_secs(20);
+            engine.get_batch(reader.session, "job", 0, &indices[80..110], wait, &mut alive).unwrap();
+            drop(alive);
+        });
+    });
+    assert_eq!((counted().spilled, counted().memory_waits), (1, 1));
+    reader.release(spilled);
+}
+
+#[test]
 fn readers_that_keep_all_they_get_hear_of_it_while_others_read_on() {
     let (opened, _) = dataset(&[1 << 20; 300]);
     let engine = engine();

@@ -121,6 +121,7 @@ impl Client {
                 parent,
                 rank: rank.map(|rank| rank.0),
                 reader,
+                node: String::new(),
             }),
             resume: resume.map(|(run, epoch, position)| proto::Resume {
                 run,
@@ -141,6 +142,7 @@ impl Client {
         fields.set_item("granted", opened.granted)?;
         fields.set_item("remarks", opened.remarks)?;
         fields.set_item("one_host", opened.one_host)?;
+        fields.set_item("cluster", opened.cluster)?;
         fields.set_item("run", opened.run)?;
         fields.set_item("resumed", opened.resumed)?;
         fields.set_item("earlier", opened.earlier)?;
@@ -167,7 +169,15 @@ impl Client {
     ) -> PyResult<Plan> {
         let epoch = epoch.0;
         check_epoch(epoch).map_err(|error| raised(py, error))?;
-        let request = proto::BeginEpoch { job, epoch, rank: rank.0, world: world.0, start: start.0, join };
+        let request = proto::BeginEpoch {
+            job,
+            epoch,
+            rank: rank.0,
+            world: world.0,
+            start: start.0,
+            join,
+            ..proto::BeginEpoch::default()
+        };
         let plan = waiting(py, |tick| self.inner.begin_epoch(request, wait.0, tick))?;
         Ok(Plan::shared(plan))
     }

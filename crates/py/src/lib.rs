@@ -4,6 +4,7 @@ mod arguments;
 mod batch;
 mod catalog;
 mod client;
+mod doctor;
 mod errors;
 mod indices;
 mod job_settings;
@@ -20,6 +21,8 @@ mod _core {
     use pyo3::prelude::*;
 
     use crate::arguments::Whole;
+    #[pymodule_export]
+    use crate::doctor::{diagnose, host, survey};
     #[pymodule_export]
     use crate::{
         batch::Batch, catalog::Catalog, client::Client, indices::Indices, plan::Plan, strategy::Strategy,
@@ -70,7 +73,7 @@ mod _core {
     /// The command line; the process's exit code.
     #[pyfunction]
     fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
-        py.detach(|| hotset_cli::run(arguments))
+        py.detach(|| hotset_cli::run(arguments, Some(&crate::doctor::decoded)))
     }
 
     /// Copies what this process leases, for the child that this thread is about to fork.

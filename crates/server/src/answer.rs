@@ -15,16 +15,27 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::access::Accounts;
 
 /// The share of an epoch below which waiting for storage is nothing to mend.
-const LITTLE: f64 = 0.05;
+pub(crate) const LITTLE: f64 = 0.05;
+
+/// Words written at once.
+const PIECE: usize = 16 << 10;
 
 /// A rank's ids in sealed memory, as 32-bit little-endian integers, and their weights if they differ from 1.
 pub(crate) fn plan_memory(plan: &Plan, rank: u32) -> Result<Vec<OwnedFd>> {
-    let mut descriptors = vec![memory(plan.rank_ids(rank).map(Id::to_le_bytes))?];
+    let mut descriptors = vec![memory(pieces(plan.rank_ids(rank).map(Id::to_le_bytes)))?];
     if plan.is_weighted() {
         let weights = (0..plan.rank_len()).map(|position| plan.weight(plan.slot(rank, position)));
-        descriptors.push(memory(weights.map(f32::to_le_bytes))?);
+        descriptors.push(memory(pieces(weights.map(f32::to_le_bytes)))?);
     }
     Ok(descriptors)
+}
+
+/// Many words in few pieces: a write for each would take longer than to make them.
+fn pieces(mut words: impl Iterator<Item = [u8; 4]>) -> impl Iterator<Item = Vec<u8>> {
+    std::iter::from_fn(move || {
+        let some: Vec<[u8; 4]> = words.by_ref().take(PIECE).collect();
+        (!some.is_empty()).then(|| some.into_flattened())
+    })
 }
 
 /// What `parts` are, one after the other, in sealed memory.
@@ -160,6 +171,7 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
         planned: counters.plan.planned,
         served: counters.served(),
         hit: counters.plan.hit,
+        hit_peer: counters.plan.hit_peer,
         packed: counters.plan.packed,
         single: counters.plan.single,
         substituted: counters.plan.substituted,
@@ -182,9 +194,17 @@ fn epoch_stats(epoch: u64, counters: &Counters, samples: u64) -> proto::EpochSta
         peer_reads: counters.clock.peer_reads,
         peer_requests: counters.clock.peer_requests,
         peer_bytes: counters.clock.peer_bytes,
+        node_reads: counters.clock.node_reads,
+        node_bytes: counters.clock.node_bytes,
+        node_failed: counters.clock.node_failed,
         abandoned: counters.clock.abandoned,
         spilled: counters.clock.spilled,
         late: counters.clock.late,
+        storage_waits: counters.clock.storage_waits,
+        node_waits: counters.clock.node_waits,
+        memory_waits: counters.clock.memory_waits,
+        probe_waits: counters.clock.probe_waits,
+        plan_waits: counters.clock.plan_waits,
         failed: counters.clock.failed,
         reported: counters.clock.reported,
         rejected_scores: counters.clock.rejected_scores,

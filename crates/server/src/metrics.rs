@@ -7,7 +7,9 @@
 use std::fmt::Write;
 
 use crate::access::REASONS;
-use hotset_wire::proto::{EpochStats, JobStats, PackageStats, RankWait, Region, ServerStats, Stats};
+use hotset_wire::proto::{
+    EpochStats, JobStats, NodeStats, PackageStats, PeerStats, RankWait, Region, ServerStats, Stats,
+};
 
 /// How a figure moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,8 @@ enum Source {
     Server(fn(&ServerStats) -> f64),
     /// One figure of the server for each value of a label.
     ServerBy(&'static str, fn(&ServerStats) -> Vec<(String, f64)>),
+    /// One figure of the server as a node of a cluster, where it is one.
+    Node(fn(&NodeStats) -> f64),
     Job(fn(&JobStats) -> f64),
     /// One figure for each value of a further label.
     Labelled(&'static str, fn(&JobStats) -> Vec<(String, f64)>),
@@ -57,6 +61,11 @@ const fn job(name: &'static str, kind: Kind, meaning: &'static str, read: fn(&Jo
     Metric { name, kind, meaning, source: Source::Job(read) }
 }
 
+/// A figure of a node; `name` labels it.
+const fn node(name: &'static str, kind: Kind, meaning: &'static str, read: fn(&NodeStats) -> f64) -> Metric {
+    Metric { name, kind, meaning, source: Source::Node(read) }
+}
+
 const fn labelled(
     name: &'static str,
     kind: Kind,
@@ -65,6 +74,21 @@ const fn labelled(
     read: fn(&JobStats) -> Vec<(String, f64)>,
 ) -> Metric {
     Metric { name, kind, meaning, source: Source::Labelled(label, read) }
+}
+
+/// What went one way between nodes, by what it was.
+fn peers(stats: Option<&PeerStats>) -> Vec<(String, f64)> {
+    let Some(stats) = stats else { return Vec::new() };
+    let figures = [
+        ("requests", stats.requests),
+        ("samples", stats.samples),
+        ("declined", stats.declined),
+        ("failed", stats.failed),
+        ("wrong", stats.wrong),
+        ("refused", stats.refused),
+        ("busy", stats.busy),
+    ];
+    figures.map(|(what, figure)| (what.to_owned(), figure as f64)).into()
 }
 
 /// A figure of all of a job's servings so far, planned or not.
@@ -113,6 +137,40 @@ static METRICS: &[Metric] = &[
             figures.map(|(what, figure)| (what.to_owned(), figure as f64)).into()
         }),
     },
+    node("hotset_nodes", Gauge, "nodes of its cluster that the server sees, itself included", |n| {
+        n.nodes as f64
+    }),
+    node("hotset_node_member", Gauge, "1 if its lease in etcd surely lives", |n| {
+        f64::from(u8::from(n.member))
+    }),
+    node("hotset_node_draining", Gauge, "1 if it is about to leave the cluster", |n| {
+        f64::from(u8::from(n.draining))
+    }),
+    node("hotset_node_home_jobs", Gauge, "jobs whose plans it makes", |n| n.home_of as f64),
+    node(
+        "hotset_node_followed_jobs",
+        Gauge,
+        "jobs that it has open and another node makes the plans of",
+        |n| n.follows as f64,
+    ),
+    Metric {
+        name: "hotset_node_given_total",
+        kind: Counter,
+        meaning: "what other nodes asked of it: calls, samples given, samples declined or failed, calls refused or told to come back",
+        source: Source::ServerBy("what", |s| peers(s.node.as_ref().and_then(|node| node.given.as_ref()))),
+    },
+    Metric {
+        name: "hotset_node_asked_total",
+        kind: Counter,
+        meaning: "what it asked of other nodes, in the same words; `wrong`: samples that came with another checksum",
+        source: Source::ServerBy("what", |s| peers(s.node.as_ref().and_then(|node| node.asked.as_ref()))),
+    },
+    node("hotset_node_given_bytes_total", Counter, "bytes of samples that it gave to other nodes", |n| {
+        n.given.as_ref().map_or(0.0, |given| given.bytes as f64)
+    }),
+    node("hotset_node_asked_bytes_total", Counter, "bytes of samples that other nodes gave to it", |n| {
+        n.asked.as_ref().map_or(0.0, |asked| asked.bytes as f64)
+    }),
     Metric {
         name: "hotset_refused_total",
         kind: Counter,
@@ -168,6 +226,9 @@ static METRICS: &[Metric] = &[
         let hit = ("hit".to_owned(), total(j, |e| e.hit));
         let packed = ("packed".to_owned(), total(j, |e| e.packed));
         vec![hit, packed, ("single".to_owned(), total(j, |e| e.single))]
+    }),
+    job("hotset_peer_hits_total", Counter, "those of the hits that went to another node", |j| {
+        total(j, |e| e.hit_peer)
     }),
     job("hotset_substituted_total", Counter, "slots that serve another sample than selected", |j| {
         total(j, |e| e.substituted)
@@ -247,6 +308,22 @@ static METRICS: &[Metric] = &[
         total(j, |e| e.spilled)
     }),
     job("hotset_late_total", Counter, "servings that a reader waited for", |j| total(j, |e| e.late)),
+    labelled(
+        "hotset_waits_total",
+        Counter,
+        "reason",
+        "batches that waited, and epochs begun without their plan",
+        |j| {
+            let counts = [
+                ("storage", total(j, |e| e.storage_waits)),
+                ("node", total(j, |e| e.node_waits)),
+                ("memory", total(j, |e| e.memory_waits)),
+                ("probe", total(j, |e| e.probe_waits)),
+                ("plan", total(j, |e| e.plan_waits)),
+            ];
+            counts.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
+        },
+    ),
     job("hotset_failed_total", Counter, "reads that ended in an error", |j| total(j, |e| e.failed)),
     labelled("hotset_scores_total", Counter, "verdict", "scores reported, taken or refused", |j| {
         let taken = ("taken".to_owned(), total(j, |e| e.reported));
@@ -287,6 +364,13 @@ pub(crate) fn render(stats: &Stats) -> String {
             }
             continue;
         }
+        let node = stats.server.as_ref().and_then(|server| server.node.as_ref());
+        if let Source::Node(read) = metric.source {
+            if let Some(node) = node {
+                let _ = writeln!(text, "{}{{node=\"{}\"}} {}", metric.name, escape(&node.name), read(node));
+            }
+            continue;
+        }
         if let (Source::ServerBy(label, read), Some(server)) = (&metric.source, &stats.server) {
             for (value, figure) in read(server) {
                 let _ = writeln!(text, "{}{{{label}=\"{}\"}} {figure}", metric.name, escape(&value));
@@ -301,7 +385,7 @@ pub(crate) fn render(stats: &Stats) -> String {
                 escape(&job.policy)
             );
             match &metric.source {
-                Source::Server(_) | Source::ServerBy(..) => {}
+                Source::Server(_) | Source::ServerBy(..) | Source::Node(_) => {}
                 Source::Job(read) => {
                     let _ = writeln!(text, "{}{{{labels}}} {}", metric.name, read(job));
                 }

@@ -14,6 +14,7 @@ fn document() -> String {
     for metric in METRICS {
         let labels = match metric.source {
             Source::Server(_) => String::new(),
+            Source::Node(_) => "node".into(),
             Source::ServerBy(label, _) => label.into(),
             Source::Job(_) => "job, strategy, policy".into(),
             Source::Labelled(label, _) => format!("job, strategy, policy, {label}"),

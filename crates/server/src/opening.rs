@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 
 use hotset_core::{Error, Kind, Result};
-use hotset_engine::{Engine, JobGrant, JobRequest, Snapshot, Trained};
+use hotset_engine::{Engine, JobGrant, JobRequest, Role, Snapshot, Trained};
 use hotset_wire::proto;
 
+use crate::cluster::AtHome;
 use crate::leftovers::Leftovers;
 use crate::packaging;
 use crate::runs::{Claim, Members, Peer, Run, Runs, base_name, check_run, unique};
@@ -66,6 +67,8 @@ pub(crate) struct Opener<'a> {
     pub(crate) runs: &'a Runs,
     pub(crate) states: &'a StateDirectory,
     pub(crate) leftovers: Option<&'a Leftovers>,
+    /// On a cluster: this node as the home of the job.
+    pub(crate) home: Option<&'a AtHome>,
 }
 
 /// What a run begins from.
@@ -100,7 +103,7 @@ impl Opener<'_> {
         let claim = self.runs.claim(opening.name());
         let takes_over = checkpoint.is_some() || opening.resume.is_some();
         let grant = if claim.admits(self.engine, peer, opening, takes_over)? {
-            self.engine.open_job(peer.session, opening.request.clone(), None)?
+            self.engine.open_job_as(peer.session, opening.request.clone(), None, self.role())?
         } else {
             // Looked up first: a state that has to be set aside was one.
             let before = self.states.runs(opening.name());
@@ -109,6 +112,7 @@ impl Opener<'_> {
             if members.place.is_none() && opening.run.is_none() {
                 members.earlier = before.first().map(|found| found.epoch);
             }
+            self.home.into_iter().for_each(|home| home.begun(job, !grant.one_host));
             claim.insert(job, members);
             grant
         };
@@ -176,14 +180,18 @@ impl Opener<'_> {
         }
     }
 
+    fn role(&self) -> Role {
+        self.home.map(AtHome::role).unwrap_or_default()
+    }
+
     fn restore(&self, peer: Peer, opening: &JobOpening, snapshot: &Snapshot) -> Result<JobGrant> {
         let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
-        self.engine.restore_job(peer.session, opening.request.clone(), place, snapshot)
+        self.engine.restore_job_as(peer.session, opening.request.clone(), place, snapshot, self.role())
     }
 
     fn open_afresh(&self, peer: Peer, opening: &JobOpening) -> Result<JobGrant> {
         let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
-        self.engine.open_job(peer.session, opening.request.clone(), place)
+        self.engine.open_job_as(peer.session, opening.request.clone(), place, self.role())
     }
 
     /// The run of a checkpoint that the engine has taken: its files begin with the checkpoint.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::{Audience, Quota};
+use crate::cluster::ClusterOptions;
 use crate::sharing::SharedAt;
 
 /// Settings of a server. The environment is not looked at here.
@@ -44,4 +45,6 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Where the state of jobs is kept; `None` keeps none.
     pub state: Option<PathBuf>,
+    /// The cluster that it is a node of; `None` for none.
+    pub cluster: Option<ClusterOptions>,
 }

@@ -1,9 +1,12 @@
 //! What a server is there for: the jobs of trainings, or contents that users share.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use hotset_core::{Error, Result};
+use hotset_engine::machine_memory;
+use hotset_wire::EndsPage;
 use hotset_wire::proto::{self, request};
 
 use crate::access::Accounts;
@@ -11,10 +14,15 @@ use crate::options::Options;
 use crate::service::{Caller, Client, Reply, Service};
 use crate::tenants::Tenants;
 
+/// What a node gives to its cluster where it is not said: what jobs could have of this machine's memory.
+fn usual_memory() -> u64 {
+    machine_memory() / 8 * 7
+}
+
 /// One of the two.
 pub(crate) enum Served {
     /// Trainings: datasets, plans, batches.
-    Jobs(Box<Service>),
+    Jobs(Arc<Service>),
     /// Contents by their hashes.
     Contents(Tenants),
 }
@@ -28,7 +36,15 @@ pub(crate) enum ServedClient {
 impl Served {
     pub(crate) fn new(options: &Options, accounts: Arc<Accounts>) -> Result<Self> {
         if !options.tenants {
-            return Ok(Self::Jobs(Box::new(Service::new(options, accounts)?)));
+            let service = Arc::new(Service::new(options, accounts)?);
+            if let Some(cluster) = &options.cluster {
+                service.join_cluster(
+                    cluster,
+                    options.memory.unwrap_or_else(usual_memory),
+                    options.patience,
+                )?;
+            }
+            return Ok(Self::Jobs(service));
         }
         let capacity = options.memory.ok_or_else(|| Error::invalid("a shared cache needs `memory`"))?;
         Ok(Self::Contents(Tenants::new(options, capacity, accounts)))
@@ -45,14 +61,17 @@ impl Served {
             version: crate::VERSION.to_owned(),
             instance: instance.to_owned(),
             pid: std::process::id(),
+            ends: false,
         }
     }
 
-    pub(crate) fn connect(&self, process: u32, user: u32) -> ServedClient {
-        match self {
-            Self::Jobs(service) => ServedClient::Job(service.connect(process, user)),
-            Self::Contents(_) => ServedClient::User(user),
-        }
+    /// Takes in a client, and what it needs to note ends of leases.
+    pub(crate) fn connect(&self, process: u32, user: u32) -> (ServedClient, Option<OwnedFd>) {
+        let Self::Jobs(service) = self else { return (ServedClient::User(user), None) };
+        let page =
+            EndsPage::create().inspect_err(|error| tracing::debug!(%error, "every end takes a message"));
+        let (page, descriptor) = page.ok().unzip();
+        (ServedClient::Job(service.connect(process, user, page)), descriptor)
     }
 
     pub(crate) fn disconnect(&self, client: &ServedClient) {
@@ -95,6 +114,13 @@ impl Served {
     pub(crate) fn end(&self) {
         if let Self::Jobs(service) = self {
             service.end();
+        }
+    }
+
+    /// Hands on to others what is more than this server's own, before it stops.
+    pub(crate) fn leave(&self) {
+        if let Self::Jobs(service) = self {
+            service.leave_cluster();
         }
     }
 

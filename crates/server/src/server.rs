@@ -170,6 +170,7 @@ impl Server {
 
     /// Lets sessions end before the process does.
     fn farewell(&self) {
+        self.host.service.leave();
         self.host.stop.store(true, Ordering::Relaxed);
         self.host.service.stop();
         let began = Instant::now();

@@ -109,8 +109,14 @@ impl<'a> Session<'a> {
             (self.host.private && hello.main_pid != 0).then(|| self.watched(hello.main_pid)).flatten();
         // A process of another namespace has no number here; its own will do.
         let process = self.connection.peer_process().unwrap_or(hello.main_pid);
-        let client = client.insert(self.host.service.connect(process, self.visit.user));
-        self.send(response::Kind::Welcome(self.host.service.welcome()), &[])?;
+        let (connected, ends) = self.host.service.connect(process, self.visit.user);
+        let client = client.insert(connected);
+        let welcome = proto::Welcome { ends: ends.is_some(), ..self.host.service.welcome() };
+        let descriptors: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
+        self.send(response::Kind::Welcome(welcome), &descriptors)?;
+        // The client has it mapped, and so has the service.
+        drop(descriptors);
+        drop(ends);
         loop {
             let Some(request) = self.receive(None)? else { return Ok(()) };
             // A busy connection never waits, and so never ticks.
@@ -119,7 +125,7 @@ impl<'a> Session<'a> {
             let host = self.host;
             let allowed = request.kind.ok_or_else(unknown).and_then(|request| self.within_quota(request));
             match allowed.and_then(|request| host.service.handle(client, request, self)) {
-                Ok(Some(reply)) => self.reply(&reply)?,
+                Ok(Some(reply)) => self.reply(reply)?,
                 Ok(None) => {}
                 // Whatever broke off because the server stops is no answer: the client asks the next server.
                 Err(error) if host.check().is_err() => return Err(error),
@@ -160,15 +166,18 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a reply, behind the segments that it needs.
-    fn reply(&mut self, reply: &Reply) -> Result<()> {
-        for some in reply.segments.chunks(MOST_DESCRIPTORS) {
+    fn reply(&mut self, Reply { message, descriptors, segments, read_on }: Reply) -> Result<()> {
+        for some in segments.chunks(MOST_DESCRIPTORS) {
             let segments =
                 some.iter().map(|new| proto::Segment { segment: new.segment, length: new.length }).collect();
             let descriptors: Vec<_> = some.iter().map(|new| new.descriptor.as_fd()).collect();
             self.send(response::Kind::Segments(proto::Segments { segments }), &descriptors)?;
         }
-        let descriptors: Vec<_> = reply.descriptors.iter().map(AsFd::as_fd).collect();
-        self.send(reply.message.clone(), &descriptors)
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let sent = self.send(message, &descriptors);
+        // Not before: the client should not have to wait for it.
+        drop(read_on);
+        sent
     }
 
     fn refuse(&mut self, error: Error) -> Result<()> {

@@ -47,6 +47,7 @@ fn tenants(capacity: u64, quota: Quota) -> Tenants {
         listings: None,
         record: None,
         state: None,
+        cluster: None,
     };
     Tenants::new(&options, capacity, Arc::new(Accounts::new(quota)))
 }

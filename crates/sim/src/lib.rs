@@ -5,9 +5,11 @@
 //! a storage with latency, bandwidth and a limit of requests in flight, and a trainer that takes a fixed time
 //! a batch.
 
+pub mod doctor;
 pub mod figure;
 mod files;
 pub mod grid;
+pub mod nodes;
 mod npy;
 mod other_reads;
 pub mod outcome;

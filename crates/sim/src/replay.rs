@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hotset_core::packages::Origin;
 use hotset_core::run::{Batch, Config, Decided, Inputs, Outcome as Cost, Run};
 use hotset_core::sampling::{Event, Plan, Reevaluation};
-use hotset_core::{Error, Id, Result, policy, sampling};
+use hotset_core::{Error, Result, policy, sampling};
 
 use crate::other_reads::OtherReads;
 use crate::outcome::{Epoch, Outcome};
@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
             }
             let reevaluation = self.run.reevaluation(epoch);
             self.timeline.begin_epoch(reevaluation == Reevaluation::Nothing);
-            let reevaluated = self.reevaluate(epoch, &reevaluation);
+            let reevaluated = self.scenario.reevaluate(epoch, &reevaluation, self.run.table());
             let inputs = Inputs {
                 reevaluated: reevaluated.as_deref(),
                 accuracy: None,
@@ -147,32 +147,6 @@ impl<'a> Replay<'a> {
             self.run.strategy().remarks().into_iter().filter(|remark| remark.warns).map(|remark| remark.text),
         );
         notes
-    }
-
-    /// The losses of those asked for under the model at the end of the epoch before: the trace's re-evaluated
-    /// ones, or where there are none the last that were reported. Never those at which they are about to be trained,
-    /// which no trainer knows yet.
-    fn reevaluate(&self, epoch: u64, reevaluation: &Reevaluation) -> Option<Vec<(Id, f32)>> {
-        if *reevaluation == Reevaluation::Nothing {
-            return None;
-        }
-        let known;
-        let row = match &self.scenario.reevaluated {
-            Some(trace) => trace.row(epoch.saturating_sub(1) as usize),
-            None => {
-                known = self.run.table().newest();
-                &known[..]
-            }
-        };
-        let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
-        // What is left of a loss once the part that no model learns is taken off says what is worth training.
-        let irreducible = self.scenario.irreducible.as_ref().map(|trace| trace.row(0));
-        let reduced = |(id, loss): (Id, f32)| (id, loss - irreducible.map_or(0.0, |row| row[id as usize]));
-        match reevaluation {
-            Reevaluation::Nothing => None,
-            Reevaluation::Set(ids) => Some(ids.iter().copied().filter_map(of).map(reduced).collect()),
-            Reevaluation::All => Some((0..row.len() as Id).filter_map(of).collect()),
-        }
     }
 
     fn epoch(&mut self, plan: &Plan, evaluated: usize) -> Epoch {
@@ -230,7 +204,8 @@ impl<'a> Replay<'a> {
     /// When the sample of a slot is there.
     fn ready(&mut self, decided: &Decided) -> u64 {
         match decided.outcome {
-            Cost::Hit => 0,
+            // A run that is alone decides all its slots itself.
+            Cost::Hit | Cost::Elsewhere => 0,
             Cost::Single => self.request(self.scenario.sizes.size(decided.id)),
             Cost::Packed => {
                 let package = self.run.packages().and_then(|packages| packages.of(decided.id));

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use hotset_core::bytes::{Amount, human};
+use hotset_core::importance::Table;
 use hotset_core::policy::{self, Sizes};
 use hotset_core::run::Batch;
-use hotset_core::sampling::{self, Plan, Rates};
+use hotset_core::sampling::{self, Plan, Rates, Reevaluation};
 use hotset_core::{Error, Id, Result};
 
 use crate::spec::{Named, Pair};
@@ -126,6 +127,37 @@ impl Scenario {
         };
         let (ids, losses) = slots.map(told).unzip();
         Batch { position, ids, losses }
+    }
+
+    /// The losses of those asked for under the model at the end of the epoch before: the trace's re-evaluated
+    /// ones, or where there are none the last that were reported. Never those at which they are about to be trained,
+    /// which no trainer knows yet.
+    pub(crate) fn reevaluate(
+        &self,
+        epoch: u64,
+        reevaluation: &Reevaluation,
+        reported: &Table,
+    ) -> Option<Vec<(Id, f32)>> {
+        if *reevaluation == Reevaluation::Nothing {
+            return None;
+        }
+        let known;
+        let row = match &self.reevaluated {
+            Some(trace) => trace.row(epoch.saturating_sub(1) as usize),
+            None => {
+                known = reported.newest();
+                &known[..]
+            }
+        };
+        let of = |id: Id| Some((id, row[id as usize])).filter(|(_, loss)| !loss.is_nan());
+        // What is left of a loss once the part that no model learns is taken off says what is worth training.
+        let irreducible = self.irreducible.as_ref().map(|trace| trace.row(0));
+        let reduced = |(id, loss): (Id, f32)| (id, loss - irreducible.map_or(0.0, |row| row[id as usize]));
+        match reevaluation {
+            Reevaluation::Nothing => None,
+            Reevaluation::Set(ids) => Some(ids.iter().copied().filter_map(of).map(reduced).collect()),
+            Reevaluation::All => Some((0..row.len() as Id).filter_map(of).collect()),
+        }
     }
 
     /// How fast the storage and the trainer are at best, in samples a second.

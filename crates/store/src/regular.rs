@@ -36,6 +36,11 @@ pub fn go_on(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// The file at `path`, made if there is none, to be written at its end.
+pub fn append(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().append(true).create(true))
+}
+
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // Without waiting for the other end of a pipe, if it is one.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -37,9 +37,10 @@ use connect::connect;
 use failure::out_of_range;
 
 pub(crate) use address::{Address, Kind};
-pub(crate) use connect::is_credential;
+pub use connect::is_credential;
 pub(crate) use failure::{GAVE_UP, cause, refuse, status, tell};
 pub(crate) use keys::list;
+pub(crate) use version::version;
 
 /// Objects below a prefix.
 pub(crate) struct Remote {

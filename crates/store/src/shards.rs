@@ -13,8 +13,9 @@ mod tar;
 mod window;
 
 use std::cell::Cell;
+use std::time::Instant;
 
-use hotset_core::{Error, Result};
+use hotset_core::{Error, Result, Rng};
 
 use crate::catalog::{Builder, Catalog, Sample, Shape};
 use crate::labels::Labels;
@@ -116,6 +117,40 @@ impl Shards {
             return Err(Error::invalid(format!("the shards of `{}` hold no samples", self.place)));
         }
         Ok(Listing { catalog, origin: Origin { objects: self.objects.clone(), ..Origin::default() } })
+    }
+}
+
+impl Shards {
+    /// The samples of some shards, spread over all of them, until there are enough or it is time: for measuring.
+    pub(crate) fn index_some(&self, samples: usize, until: Instant) -> Result<Catalog> {
+        let first = self
+            .objects
+            .first()
+            .ok_or_else(|| Error::invalid(format!("`{}` holds no shards", self.place)))?;
+        let plan = Plan::new(&self.parts, "none", &member::first(&self.opened, first)?, &first.key)?;
+        let shape = Shape { classes: Vec::new(), labels: false, parts: plan.names() };
+        let mut builder = Builder::of(shape);
+        let mut taken = 0;
+        let mut order: Vec<&Object> = self.objects.iter().collect();
+        Rng::new(0, 0, "survey").shuffle(&mut order);
+        for shard in order {
+            if taken >= samples || (taken > 0 && Instant::now() >= until) {
+                break;
+            }
+            let directory = builder.directory(&shard.key)?;
+            for found in member::index(&self.opened, shard, &plan, &Wanted::default())? {
+                let sample = Sample {
+                    offset: Some(found.offset),
+                    size: found.size,
+                    version: shard.look.version,
+                    label: None,
+                    spans: &found.spans,
+                };
+                builder.push_sample(directory, &found.name, &sample)?;
+                taken += 1;
+            }
+        }
+        Ok(builder.finish())
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A call takes the link out of the shared state and puts it back, so the lock itself is held for an instant only, and a
 //! lease can end in any thread, at any moment, even inside a call's own callbacks. What a lease cannot send at
-//! once goes out when the link comes back.
+//! once goes out when the link comes back. The end of one lease waits for the next call, where the server
+//! [can see it](crate::ends) and does not ask for it at once.
 //!
 //! Everything here belongs to the process that made it. In a forked child the link is neither used nor closed:
 //! its descriptor may be another file by then.
@@ -18,6 +19,7 @@ use std::time::Instant;
 use hotset_core::{Error, Result};
 
 use crate::batch::Segments;
+use crate::ends::EndsPage;
 use crate::inherited::InheritedEntry;
 use crate::proto::{Released, Request};
 use crate::socket::{Connection, SLICE, Tick};
@@ -53,6 +55,8 @@ struct CallState {
     leases: usize,
     /// Leases that ended and that the server was not told of.
     released: Vec<u64>,
+    /// Where the server can see one of them.
+    ends: Option<EndsPage>,
 }
 
 /// What a client, its calls and its leases have in common.
@@ -164,12 +168,17 @@ impl Shared {
         }
     }
 
+    /// Ends of leases can be seen by the server from now on.
+    pub(crate) fn set_ends(&self, ends: Option<EndsPage>) {
+        self.lock().ends = ends;
+    }
+
     /// Counts a lease.
     pub(crate) fn leased(&self) {
         self.lock().leases += 1;
     }
 
-    /// Ends a lease, and tells the server now if that needs no waiting.
+    /// Ends a lease, and tells the server now if that needs no waiting and cannot wait.
     pub(crate) fn release(&self, lease: u64) {
         if self.check_process().is_ok() {
             let mut state = self.lock();
@@ -208,18 +217,27 @@ impl Drop for Shared {
 impl CallState {
     /// Does what was waiting for the link, if it is here.
     fn settle(&mut self) {
+        let waits = self.can_wait();
         let Some(link) = &mut self.link else { return };
         if self.closed {
             link.segments.clear();
             if self.leases == 0 {
                 self.link = None;
             }
-        } else if !self.released.is_empty() {
+        } else if !self.released.is_empty() && !waits {
             let message = Request::from(Released { leases: self.released.clone() });
             // An error here is found by the next call too, which can report it.
             if !matches!(link.connection.try_send(&message), Ok(false)) {
                 self.released.clear();
             }
+        }
+    }
+
+    /// Whether the server is told with the next call: of one lease, if it does not ask for it at once.
+    fn can_wait(&self) -> bool {
+        match (&self.ends, &self.released[..]) {
+            (Some(ends), [lease]) => ends.note(*lease),
+            _ => false,
         }
     }
 

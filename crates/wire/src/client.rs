@@ -23,6 +23,7 @@ use rustix::net::{
 use crate::PROTOCOL;
 use crate::batch::{Batch, Segments};
 use crate::calls::{Fault, Link, Shared};
+use crate::ends::EndsPage;
 use crate::frame;
 use crate::mapping::Mapping;
 use crate::plan::Plan;
@@ -92,10 +93,16 @@ impl Client {
             welcome: proto::Welcome::default(),
             last: LastBatch::default(),
         };
-        client.welcome = client.ask("hello", hello, timeout, tick, |answer| match answer {
-            Answer::Welcome(welcome) => Some(welcome),
+        let hear = |answer, descriptors: Vec<OwnedFd>, _: &mut Segments| match answer {
+            Answer::Welcome(welcome) => {
+                let ends = descriptors.first().map(EndsPage::open).transpose();
+                Some(ends.map(|ends| (welcome, ends)))
+            }
             _ => None,
-        })?;
+        };
+        let (welcome, ends) = client.call("hello", hello, timeout, tick, &mut |_| Ok(()), hear)?;
+        client.welcome = welcome;
+        client.shared.set_ends(ends);
         if client.welcome.protocol != PROTOCOL {
             return Err(Error::invalid(format!(
                 "this client speaks protocol `{PROTOCOL}`, the server at `{}` (version `{}`) speaks `{}`: \
@@ -159,7 +166,15 @@ impl Client {
     }
 
     /// Begins an epoch for one rank: its plan.
-    pub fn begin_epoch(&self, request: proto::BeginEpoch, wait: Duration, tick: Tick<'_>) -> Result<Plan> {
+    pub fn begin_epoch(
+        &self,
+        mut request: proto::BeginEpoch,
+        wait: Duration,
+        tick: Tick<'_>,
+    ) -> Result<Plan> {
+        // The server's error says more than that it was waited for in vain.
+        let told = wait.saturating_sub(GRACE);
+        request.wait_ms = u64::try_from(told.as_millis()).unwrap_or(u64::MAX);
         self.call(
             "begin_epoch",
             request,
@@ -404,6 +419,7 @@ fn interim(
             let count = match &answer {
                 Answer::EpochBegun(begun) => 1 + usize::from(begun.weighted),
                 Answer::Memory(_) => 1,
+                Answer::Welcome(welcome) => usize::from(welcome.ends),
                 _ => 0,
             };
             return Ok(Some((answer, line.connection.take_descriptors(count)?)));

@@ -1,7 +1,7 @@
 //! A promise of the server not to touch the bytes of a batch.
 //!
-//! It ends when the last clone of its `Arc` is dropped: the server hears of it at once if that needs no waiting,
-//! else before the next call. Its connection stays open until then, even when the client is closed or gone,
+//! It ends when the last clone of its `Arc` is dropped: the server can [see](crate::ends) that at once, and hears of it
+//! with the next call; at once if it asks for that and it needs no waiting. Its connection stays open until then, even when the client is closed or gone,
 //! because the server takes a closed connection for the end of all its leases. In a forked child nothing
 //! happens: the lease is the parent's, and the child has copies ([`crate::before_fork`]).
 

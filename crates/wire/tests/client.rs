@@ -12,7 +12,7 @@ use hotset_wire::proto::{
     self, Batch, DatasetOpened, EpochBegun, Failure, JobClosed, LabelKind, Progress, Reported, Segment,
     Segments, Welcome,
 };
-use hotset_wire::{Client, PROTOCOL};
+use hotset_wire::{Client, EndsPage, PROTOCOL};
 use stage::{Stage, WAIT, batch, get, idle, memory};
 
 #[test]
@@ -240,6 +240,52 @@ fn a_lease_that_ends_during_another_threads_call_is_told_before_the_next() {
         panic!("another request")
     };
     assert_eq!(released.leases, [31]);
+}
+
+#[test]
+fn the_end_of_one_lease_waits_for_the_next_call_unless_the_server_asks_for_it() {
+    let (heard, hears) = mpsc::channel();
+    let (page, descriptor) = EndsPage::create().unwrap();
+    let stage = Stage::silent(move |mut actor| {
+        actor.next();
+        actor.say_with(Welcome { protocol: PROTOCOL, ends: true, ..Welcome::default() }, &[&descriptor]);
+        let mut lease = 30;
+        while let Some(asked) = actor.next() {
+            match &asked {
+                Asked::GetBatch(_) => {
+                    lease += 1;
+                    if lease == 31 {
+                        actor.segments(&[(4, b"abcdefgh")]);
+                    }
+                    actor.say(batch(lease, &[(4, 0, 8)]));
+                }
+                Asked::Released(released) => heard.send(released.leases.clone()).unwrap(),
+                _ => {
+                    heard.send(Vec::new()).unwrap();
+                    actor.say(Reported::default());
+                }
+            }
+        }
+    });
+    let client = stage.client();
+    let next = || client.get_batch(get(1), &mut idle()).unwrap();
+    let hear = || hears.recv_timeout(WAIT).unwrap();
+    drop(next());
+    assert_eq!(page.noted(), 31);
+    client.report(proto::Report::default(), WAIT, &mut idle()).unwrap();
+    assert_eq!([hear(), hear()], [vec![31], vec![]], "it goes before the next call");
+    let two = [next(), next()];
+    drop(two);
+    assert_eq!(hear(), [32, 33], "more than one is told at once");
+    page.set_urgent(true);
+    drop(next());
+    assert_eq!(hear(), [34], "and so is each that the server asks for");
+    page.set_urgent(false);
+    drop(next());
+    assert_eq!(page.noted(), 35);
+    client.close();
+    assert!(hears.recv_timeout(WAIT).is_err(), "a connection that is closed ends all of its leases");
+    stage.join();
 }
 
 #[test]

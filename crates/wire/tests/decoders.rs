@@ -99,7 +99,7 @@ fn real() -> Vec<Vec<u8>> {
     let list = Some(ContentList { hashes: vec![vec![7; 32]; 3], lengths: vec![1, 2, u64::MAX] });
     let options = [("secret".to_owned(), "x".to_owned())];
     let requests: Vec<Request> = vec![
-        Hello { protocol: 6, version: "0.1".into(), main_pid: 7 }.into(),
+        Hello { protocol: 7, version: "0.1".into(), main_pid: 7 }.into(),
         OpenDataset { place: "/data".into(), storage_options: options.into(), ..OpenDataset::default() }
             .into(),
         OpenJob { job: "j".into(), settings: Some(settings), ..OpenJob::default() }.into(),
@@ -110,7 +110,7 @@ fn real() -> Vec<Vec<u8>> {
         PutContents { contents: list }.into(),
     ];
     let responses: Vec<Response> = vec![
-        Welcome { protocol: 6, version: "0.1".into(), instance: "i".into(), pid: 1 }.into(),
+        Welcome { protocol: 7, version: "0.1".into(), instance: "i".into(), pid: 1, ends: true }.into(),
         Segments { segments: vec![Segment { segment: 1, length: 64 << 20 }; 5] }.into(),
     ];
     let mut frames = vec![Vec::new(); requests.len() + responses.len()];

@@ -7,7 +7,7 @@ name of a dataset's own job adds the dataset's folder, and from the second on a 
 so that two datasets of one run differ and the ranks, which make theirs in the same order, agree. Names are
 made once, by the process that makes the dataset, and travel with it to loader workers.
 
-A name says which training is meant, not whether it goes on: each start of it is a run of its own, with an id
+A name says which training is meant, not whether it resumes: each start of it is a run of its own, with an id
 that the server makes, unless it is resumed. A process that was started over by its launcher belongs to the
 launch that it was started by.
 """

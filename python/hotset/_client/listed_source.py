@@ -27,6 +27,11 @@ class ListedSource:
         return self._catalog
 
     @property
+    def listing(self) -> Listing:
+        """What was listed, and how it is reached."""
+        return self._listing
+
+    @property
     def options(self) -> Mapping[str, str]:
         return self._listing.storage_options
 

@@ -53,7 +53,7 @@ class Link:
     private: bool
     """Whether the server is this run's own, to be started again when it is gone."""
     main_pid: int
-    """The training process that the server is told this connection works for."""
+    """The training process that this connection works for, as reported to the server."""
     user: int | None = None
     """The user whose server this may be, beside this process's own."""
 

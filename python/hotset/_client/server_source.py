@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -33,6 +34,9 @@ _Answer = TypeVar("_Answer")
 
 _LOSSES = 5
 """How often one question survives that the server has lost the job; each means another restart."""
+
+_PAUSE = 0.05
+"""Seconds before the third try after a loss; the second comes at once, and later pauses grow."""
 
 _FAREWELL = 5.0
 """Seconds that closing a job may take; whatever goes wrong then, the server will find out by itself."""
@@ -64,10 +68,10 @@ class ServerSource(ListedSource):
         self._run = ""
         """The run that the job is."""
         self._resume: tuple[str, int | None, int] | None = None
-        """What the job goes on from when it is next joined: a run, an epoch, and slots trained of it."""
+        """Where the job resumes when it is next joined: a run, an epoch, and slots trained of it."""
         self._resumed: int | None = None
         self._newest = False
-        """Whether the job goes on with the newest run, at an epoch that is yet to be told."""
+        """Whether the job resumes the newest run, at an epoch not yet known."""
         self._restored = False
         """Whether what was learned was put in, and no epoch has begun since."""
         self._note = ""
@@ -111,8 +115,8 @@ class ServerSource(ListedSource):
     def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
         if resume and not self.job.lasting:
             raise InvalidError(
-                "`resume=True` goes on with the newest run of a name: give the dataset one, `job=`, in every "
-                "run"
+                "`resume=True` continues the newest run of a name: give the dataset a `job=`, the same in "
+                "every run"
             )
         # The job so far is left first, so that the server's memory is not asked for twice.
         self.close()
@@ -138,7 +142,7 @@ class ServerSource(ListedSource):
         self._on_job(lambda client, left: None)
 
     def _settle(self, epoch: int) -> None:
-        """Before an epoch: the newest run is gone on with there, and what there is to say is said."""
+        """Before an epoch: resumes the newest run there, and raises pending warnings."""
         if self._newest and self._resumed not in (None, epoch):
             self.resume(self._run, epoch, 0)
         self._newest = self._restored = False
@@ -261,12 +265,14 @@ class ServerSource(ListedSource):
                 self._enter(client, number, deadline)
             return work(client, deadline.left())
 
-        for _ in range(_LOSSES):
+        for losses in range(_LOSSES):
             try:
                 return self._link.call(joined, deadline)
             except LostError as error:
                 _log.debug("joining the job again: %s", error)
                 self._joined, entering = None, epochs()
+            # On a cluster a job that moves to another node is known there a moment later.
+            time.sleep(min(_PAUSE * (2**losses - 1), max(deadline.left(), 0.0)))
         return self._link.call(joined, deadline)
 
     def _list(
@@ -312,7 +318,7 @@ class ServerSource(ListedSource):
             self._note = self._remark(said)
         # From now on the server's own state is newer.
         self._scheme, self._resume = replace(scheme, state=None), None
-        if said["one_host"]:
+        if said["one_host"] and not said["cluster"]:
             self._check_hosts(said["strategy"])
         # The server says these to the client that opens the job; one that opened it before has heard them.
         for remark in () if again else said["remarks"]:
@@ -330,20 +336,20 @@ class ServerSource(ListedSource):
             used, packages = "uses nothing of it", self._scheme.settings["packages"]
             if packages not in ("", "off"):
                 used = (
-                    "uses nothing that it had learned; its packages, which hold samples as they are, are "
+                    "uses nothing that it had learned; its packages, which hold unchanged samples, are "
                     f"found again at `{packages}` and used from the first epoch on, so that this run reads "
                     "less than the first did, and may serve other samples"
                 )
             return (
                 f"job `{self.job.run}` was trained before, as far as epoch {said['earlier']}; this run "
-                f"starts afresh and {used}. To go on with it load its checkpoint "
+                f"starts afresh and {used}. To continue that run, load its checkpoint "
                 "(`sampler.load_state_dict`), or make the sampler with `resume=True`"
             )
         run, epoch, position = self._resume or ("", 0, 0)
         if run and (epoch or position) and said["resumed"] is None and said["one_host"]:
             return (
-                f"the server no longer has what run `{run}` had learned by epoch {epoch}, and goes on "
-                "without: it keeps the last four epochs of the two newest runs of a `job=`. Load what the "
+                f"the server no longer has what run `{run}` had learned by epoch {epoch}, and continues "
+                "without it: it keeps the last four epochs of the two newest runs of a `job=`. Load what the "
                 "checkpoint has, with `sampler.load_importance_state`"
             )
         return ""
@@ -357,9 +363,9 @@ class ServerSource(ListedSource):
             alone = ", ".join(f"`{each.name}`" for each in _core.strategies() if each.follows_seed)
             raise InvalidError(
                 f"{world} ranks run on several hosts, {here} of them here, and `strategy={strategy!r}` plans "
-                "from what one server alone knows; that needs servers that know each other (`hotset serve "
-                "--cluster`, which is not there yet): train on one host, or choose a strategy that plans "
-                f"from its seed alone ({alone})"
+                "from what one server alone knows: start the server of each host as a node of one cluster "
+                "(`hotset serve --cluster etcd://HOST:2379/NAME`), train on one host, or choose a strategy "
+                f"that plans from its seed alone ({alone})"
             )
 
     def _enter(self, client: _core.Client, number: int, deadline: Deadline) -> None:

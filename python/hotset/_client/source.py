@@ -48,7 +48,7 @@ class Scheme:
     """By the names of the protocol's `JobSettings`; what is left out is as the protocol has it."""
     package_options: dict[str, str] = field(default_factory=dict)
     state: bytes | None = None
-    """What the job goes on from."""
+    """Where the job resumes."""
 
     @property
     def planned(self) -> bool:
@@ -101,12 +101,12 @@ class Planning(Protocol):
 
     @property
     def resumed(self) -> int | None:
-        """The epoch at which a run goes on, where the server knows what it had learned."""
+        """The epoch at which a run resumes, where the server knows what it had learned."""
 
     def attach(self, scheme: Scheme, rank: int | None, world: int | None, resume: bool = False) -> None:
         """Plans from now on, as `scheme` says and for the rank given, if one is.
 
-        With `resume` it goes on with the newest run of the job's name.
+        With `resume` it continues the newest run of the job's name.
         """
 
     def resume(self, run: str, epoch: int, position: int) -> None:
@@ -131,7 +131,7 @@ class Planning(Protocol):
         """This rank has trained `epoch` to its end."""
 
     def importance(self) -> bytes:
-        """All that plans are made from, to go on elsewhere."""
+        """All that plans are made from, to resume elsewhere."""
 
     def restore(self, state: bytes) -> None:
         """Goes on from what `importance` gave, here or elsewhere."""

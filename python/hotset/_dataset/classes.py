@@ -12,7 +12,7 @@ class Classes:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, sorted, where labels are text; a label is a place in this list."""
+        """The sorted names of the classes, where labels are text; a label is an index into this list."""
         return list(self._source.catalog.classes)
 
     @property

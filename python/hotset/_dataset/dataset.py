@@ -1,9 +1,9 @@
 """A dataset of files, served through the cache.
 
-`dataset[i]` is always sample i, whatever the cache holds. A `Sampler` yields the numbers
-of samples with marks that name their epoch (`numbers`), and where it plans a part of the dataset, that
-part's own job is asked (`parts`). The object holds no connection and no thread: it can be forked, pickled
-to spawned workers and used from several threads.
+`dataset[i]` is always sample i, whatever the cache holds. A `Sampler` yields sample numbers marked with their
+epoch (`numbers`); where it plans a part of the dataset, requests go to that part's own job (`parts`). The
+object holds no connection and no thread: it can be forked, pickled to spawned workers and used from several
+threads.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
     Base = _TorchDataset[Any]
 else:
-    # A loader asks for `__len__` and `__getitem__` only, and importing torch takes seconds.
+    # A loader needs `__len__` and `__getitem__` only, and importing torch takes seconds.
     Base = object
 
 _dropped: deque[tuple[int, Source]] = deque()
-"""Sources whose dataset was garbage, with the process it was made in. A finaliser may run in the middle of a
-call to the server, so the jobs are closed when the next dataset is made."""
+"""Sources of garbage-collected datasets, with the process each was made in. A finaliser may run in the middle
+of a call to the server, so the jobs are closed when the next dataset is made."""
 
 
 class Dataset(Base):
-    """The files below a directory, as bytes or as `decode` makes them.
+    """The files below a directory, as bytes or decoded.
 
-    - `place`: the directory.
-    - `cache`: what to keep in memory, in bytes (`"8GiB"`) or as a share of the dataset (`"20%"`).
-    - `decode`: makes a sample of a read-only `memoryview` of the file. The view is memory of the cache: copy
-      what you keep, and never hand it to torch. Without it a sample is `bytes`.
-    - `extensions`: the file name endings to take; all files without it.
-    - `with_ids`: samples come as `(sample, id)`, which is what `Sampler.update` needs.
-    - `job`: a name all processes of this training run say, where no launcher gives them one.
+    - `place`: the directory, or the prefix of an object store.
+    - `cache`: how much to keep in memory, in bytes (`"8GiB"`) or as a share of the dataset (`"20%"`).
+    - `decode`: turns a read-only `memoryview` of the file into a sample. The view is the cache's memory: copy
+      what you keep, and never pass it to torch. By default a sample is `bytes`.
+    - `extensions`: the file name endings to take; by default all files.
+    - `with_ids`: return `(sample, id)`, which `Sampler.update` needs.
+    - `job`: a name shared by all processes of this training run, where no launcher gives them one.
     - `wait`: seconds to wait for storage or for a server that is being restarted.
     - `storage_options`: how to reach the store.
-    - `progress`: called with what is done and how much of it, during long listings.
+    - `progress`: called during long listings with what is being done and how much of it.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Dataset(Base):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """The samples at `indices`, in one call to the server. Loaders use it for whole batches."""
+        """The samples at `indices`, in one call to the server. Loaders use this for whole batches."""
         asked = _core.Indices(indices, len(self), self._check_plan)
         ids = asked.ids()
         if not ids:
@@ -124,7 +124,7 @@ class Dataset(Base):
         return self._samples(ids, self.source.batch(asked, matched=self._parts.had))
 
     def _check_plan(self, numbers: type[Number]) -> None:
-        """Refuses the numbers of a Sampler of another dataset: here they are other samples."""
+        """Refuses numbers from a Sampler of another dataset, where they stand for other samples."""
         plan = numbers.plan
         if plan is not None and self.source.identity not in plan.sources:
             raise InvalidError(
@@ -140,7 +140,7 @@ class Dataset(Base):
         for part, places in self._parts.shares(ids):
             numbers = [ids[place] for place in places]
             if part is None:
-                # The order of what is held out says nothing.
+                # The order of held-out samples says nothing.
                 batch = self.source.batch(_core.Indices(numbers, len(self)), matched=True)
             else:
                 batch = part.batch(numbers)
@@ -148,7 +148,10 @@ class Dataset(Base):
         return [found[place] for place in range(len(ids))]
 
     def reevaluated_items(self, epoch: int, ids: Sequence[int]) -> list[Any]:
-        """Samples that are re-evaluated before `epoch`, as `__getitems__` gives them; no servings."""
+        """Samples to re-evaluate before `epoch`, as from `__getitems__`; they do not count as servings.
+
+        For `Sampler`; not for everyday use.
+        """
         return self._samples(list(ids), self.source.reevaluation_batch(epoch, ids))
 
     @property
@@ -159,15 +162,15 @@ class Dataset(Base):
         return self._source
 
     def select(self, ids: Iterable[SupportsIndex]) -> Self:
-        """The samples `ids` as a dataset of its own, for splits: in that order, with ids from 0.
+        """The samples `ids` as a dataset of its own, for splits: in that order, numbered from 0.
 
-        It has this dataset's settings and a cache of its own, of the same share. Each id may come once.
+        It has this dataset's settings and a cache of its own, of the same share. Each id may occur once.
         """
         chosen = _core.Indices(ids, len(self)).ids()
         if not chosen:
             raise InvalidError("`ids` is empty: a dataset needs a sample")
         part = copy.copy(self)
-        # What was looked up for the whole is not the part's.
+        # What was looked up for the whole does not hold for the part.
         for name in ("samples", "targets"):
             part.__dict__.pop(name, None)
         part._closed, part._parts, part._first = False, Parts(), 0
@@ -176,7 +179,7 @@ class Dataset(Base):
         return part
 
     def part(self, ids: Sequence[int]) -> tuple[Self, Part]:
-        """The samples `ids` as `select` has them, to be planned while this dataset is asked for them.
+        """The samples `ids` as from `select`, to be planned while this dataset serves them.
 
         For `Sampler`, which keeps both as long as it lives; not for everyday use.
         """
@@ -187,32 +190,32 @@ class Dataset(Base):
         return chosen, part
 
     def number_from(self, first: int) -> None:
-        """Gives ids from `first` on to what a Sampler asks for, where this is one of the datasets it plans.
+        """Numbers the samples from `first` on, where this is one of several datasets that a Sampler plans.
 
         For `Sampler`; not for everyday use.
         """
         self._first = first
 
     def key(self, index: SupportsIndex) -> str:
-        """The name of a sample's file, below the dataset's place."""
+        """The name of a sample's file, relative to the dataset's place."""
         return self.source.describe(_core.Indices([index], len(self)).ids()[0], 1)[0][0]
 
     def stats(self) -> dict[str, Any]:
-        """The counters of this dataset's job, those of its epochs in `epochs`, of its server in `server`.
+        """The counters of this dataset's job: by epoch in `epochs`, of its server in `server`.
 
-        Where a Sampler plans a `Subset` of it, that part's job is meant, the newest.
+        Where a Sampler plans a `Subset`, they are those of that part's job, or of the newest of several.
         """
         newest = next(iter(self._parts), None)
         return self.source.stats() if newest is None else newest.source.stats()
 
     def close(self) -> None:
-        """Gives back what the cache holds for this dataset. Ending the process does so too."""
+        """Frees what the cache holds for this dataset. The end of the process does so too."""
         if not self._closed:
             self._closed = True
             self._source.close()
 
     def _samples(self, ids: list[int], batch: Batch, first: int = 0) -> list[Any]:
-        """What a loader gets of `batch`, the samples `ids`; the ids that `with_ids` adds begin at `first`."""
+        """What a loader gets for `batch`, the samples `ids`; ids that `with_ids` adds begin at `first`."""
         if self.decode is None:
             samples: list[Any] = batch.bytes()
         else:
@@ -225,7 +228,7 @@ class Dataset(Base):
         return [(sample, first + number) for sample, number in zip(samples, ids, strict=True)]
 
     def _decoded(self, decode: Callable[[memoryview], Any], number: int, view: memoryview) -> Any:
-        """What `decode` makes of a sample; a failure names the sample."""
+        """A sample as `decode` returns it; a failure names the sample."""
         try:
             return decode(view)
         except Exception as error:

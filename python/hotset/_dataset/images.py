@@ -1,7 +1,7 @@
 """`ImageFolder`: torchvision's, served through the cache.
 
 The same tree, the same order, the same labels and, with the same transforms, the same samples. A loader gets
-the bytes of the file instead of its path, since most files are never opened here.
+the bytes of the file instead of its path, because most files are never opened in this process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLOCK = 16_384
 class ImageFolder(Classes, Dataset):
     """Images in one folder for each class.
 
-    `root`, `transform`, `target_transform` and `loader` are torchvision's, but `loader` makes an image of a
+    `root`, `transform`, `target_transform` and `loader` are those of torchvision, except that `loader` gets a
     `memoryview` of the file. For the other arguments see `Dataset`. Samples are `(image, label)`, or
     `(image, label, id)` with `with_ids=True`.
     """
@@ -50,7 +50,7 @@ class ImageFolder(Classes, Dataset):
 
     @cached_property
     def samples(self) -> list[tuple[str, int]]:
-        """Path and label of every sample."""
+        """The path and the label of every sample."""
         every, folder = len(self), self.root.rstrip("/")
         found: list[tuple[str, int]] = []
         while len(found) < every:
@@ -60,7 +60,7 @@ class ImageFolder(Classes, Dataset):
 
     @property
     def imgs(self) -> list[tuple[str, int]]:
-        """`samples` by its other name."""
+        """Another name for `samples`."""
         return self.samples
 
     @cached_property
@@ -79,12 +79,12 @@ class ImageFolder(Classes, Dataset):
         return samples
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a worker would not ask for is not sent to it.
+        # Workers do not need these, so they are not sent.
         return {name: value for name, value in self.__dict__.items() if name not in ("samples", "targets")}
 
 
 def pil_loader(view: memoryview) -> Any:
-    """The image as Pillow reads it, in RGB as torchvision has it."""
+    """The image as Pillow reads it, in RGB as in torchvision."""
     with _pillow().open(io.BytesIO(view)) as image:
         return image.convert("RGB")
 

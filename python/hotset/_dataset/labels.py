@@ -14,14 +14,14 @@ ABSENT = 2**32 - 1
 
 
 class LabelledDataset(Classes, Dataset):
-    """Samples as `(sample, label)`, or alone where there are no labels; the id comes last if asked for."""
+    """Samples as `(sample, label)`, or alone where there are no labels; the id comes last, if requested."""
 
     target_transform: Callable[[Any], Any] | None = None
-    """What is made of a label."""
+    """Turns a label into a target."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of a sample's parts, with a `?` where some are without; empty where it is one thing."""
+        """The names of a sample's parts, optional ones with a `?`; empty where a sample has no parts."""
         return self._source.catalog.parts
 
     def _samples(self, ids: list[int], batch: Batch, first: int = 0) -> list[Any]:

@@ -13,19 +13,20 @@ from .options import OptionArguments, Options
 class Manifest(LabelledDataset):
     """The samples of a table, in its order: whole files or objects, or parts of them.
 
-    - `table`: a `.csv` with a head, a `.jsonl` or a `.parquet`, on disk or in a store. Columns: `key` (or
-      `path`, or `file`), and if they are there a label, `offset` and `length`. With `length` an object in a
-      store is not looked at before it is read, which saves a request for each.
-    - `root`: the directory or prefix that keys lie below; without it the one that the table lies in.
-    - `label`: the column of labels, or `"none"`. Without it `label` is, and a table that has other columns
-      instead is refused, so that none is overlooked. Labels are what they are in the table: whole numbers
-      are `int`, and where one of a column has a fraction all are `float`; arrays (and `[0, 1]` in a CSV) are
-      lists of them; other text is the name of a class, whose number is the label. A column that mixes them
-      is refused.
-    - `target_transform`: makes a target of a label, such as `torch.tensor` of a list, for loaders to stack.
+    - `table`: a `.csv` with a header, a `.jsonl` or a `.parquet`, on disk or in a store. Columns: `key` (or
+      `path`, or `file`), and optionally a label, `offset` and `length`. With `length` an object in a store is
+      not checked before it is read, which saves a request for each.
+    - `root`: the directory or prefix that keys are relative to; by default the one that holds the table.
+    - `label`: the column of labels, or `"none"`. By default it is the column `label`, and a table with other
+      columns instead is refused, so that labels are not overlooked. Labels keep their type: whole numbers
+      are `int`, and if one of a column has a fraction, all are `float`; arrays (and `[0, 1]` in a CSV) are
+      lists of numbers; other text is the name of a class, whose number is the label. A column that mixes
+      these is refused.
+    - `target_transform`: turns a label into a target: `torch.tensor` makes tensors of lists, which loaders
+      can stack.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
-    `with_ids=True`, and without a label in tables that have none.
+    `with_ids=True`, and have no label where the table has none.
     """
 
     def __init__(

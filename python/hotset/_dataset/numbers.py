@@ -7,7 +7,7 @@ outlives epochs, and a dataset can refuse the numbers of another dataset's plan.
 such as `indices[number]`, gives a number without a mark, which no plan waits for.
 
 The mark is the number's class, one for each plan and epoch: so a number takes no more memory than an `int`,
-and a batch of them is told apart by looking at types.
+and a batch of them is recognised by type.
 """
 
 from __future__ import annotations

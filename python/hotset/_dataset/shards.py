@@ -14,22 +14,22 @@ from .options import OptionArguments, Options
 class Shards(LabelledDataset):
     """The samples of tar files, in the order of the shards and of their members.
 
-    Members that differ only in what follows the first dot of their file name are one sample: `0007.jpg` and
-    `0007.cls`. The files must be plain tar, not compressed ones. An index is made once and kept.
+    Members whose file names are equal up to the first dot are one sample: `0007.jpg` and `0007.cls`. The
+    files must be plain, uncompressed tar. An index is made once and kept.
 
-    - `place`: a tar file, many by a pattern (`"s3://bucket/train-{000..099}.tar"`), or a directory or prefix
-      whose `.tar` files are taken in the order of their names.
+    - `place`: a tar file, a pattern of several (`"s3://bucket/train-{000..099}.tar"`), or a directory or
+      prefix whose `.tar` files are taken in the order of their names.
     - `parts`: the extensions of a sample's parts, in the order wanted (`("jpg", "json")`); `"jpg;png"` takes
-      the first that is there. Every sample must have them, but for those with a question mark: `"mask.png?"`
-      is `None` in samples that have no such member. Without `parts` all members of the first sample, but its
-      label, are parts.
-    - `label`: where a label is: a member (`"cls"`), a field of one (`"json:label"`), or `"none"`. Without it
-      `cls` is, where the first sample has one. Labels are numbers, lists of them, or names of classes.
-    - `decode`: makes a sample of the read-only `memoryview` of its part; of as many as there are parts, with
-      `None` for one that is missing. Without it a sample is `bytes`, or a tuple of `bytes`.
+      the first that exists. Every sample must have them, except those with a question mark: `"mask.png?"` is
+      `None` in samples without such a member. By default all members of the first sample except its label
+      are parts.
+    - `label`: where the label is: a member (`"cls"`), a field of one (`"json:label"`), or `"none"`. By
+      default it is `cls`, where the first sample has one. Labels are numbers, lists of them, or class names.
+    - `decode`: turns the read-only `memoryview` of each part, or `None` for a missing one, into a sample. By
+      default a sample is `bytes`, or a tuple of `bytes`.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
-    `with_ids=True`, and without a label in shards that have none.
+    `with_ids=True`, and have no label where the shards have none.
     """
 
     def __init__(

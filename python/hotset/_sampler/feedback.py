@@ -1,4 +1,4 @@
-"""What a strategy is told and asked beside losses: importance, re-evaluation, the accuracy of the model."""
+"""What a strategy exchanges with the trainer besides losses: importance, re-evaluation, accuracy."""
 
 from __future__ import annotations
 

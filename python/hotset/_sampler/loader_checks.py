@@ -33,7 +33,7 @@ def check_accelerate(sampler: object, world: int) -> None:
     if world > 1 and _divides(loader):
         raise InvalidError(
             f"the sampler has divided its samples among {world} ranks, and Accelerate divides them "
-            "once more; instead of `accelerator.prepare(loader)` write "
+            "again; instead of `accelerator.prepare(loader)` write "
             "`hotset.integrations.accelerate.Hook(accelerator, sampler).prepare(loader)`"
         )
 
@@ -44,7 +44,7 @@ def warn_of_trainer(sampler: Any) -> None:
     if "transformers.trainer" in sys.modules and not sampler.has_equal_epochs:
         warn_once(
             f"epochs of `strategy={sampler.strategy!r}` differ in length, and the Trainer of transformers "
-            "asks for the length once, so that it would train another number of epochs than it was told: "
+            "asks for the length once, so it would train a different number of epochs from that requested: "
             "make it with `class Trainer(hotset.integrations.transformers.Mixin, transformers.Trainer)`, or "
             f'the sampler with `hotset.Sampler(..., "{sampler.strategy}", epoch_length="auto")`',
             rank=sampler.rank,

@@ -27,7 +27,7 @@ class Position:
     begun: bool = False
     """Whether the epoch has been iterated since it was set."""
     loaded: bool = False
-    """Whether a state set it, from which no iteration has gone on."""
+    """Whether a state set it and no iteration has resumed from it yet."""
     replays: bool = False
     """Whether the next iteration hands out the slots before `start` too, for loaders that skip them."""
 

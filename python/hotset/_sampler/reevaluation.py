@@ -60,7 +60,7 @@ class Evaluation:
         if not isinstance(batch, list | tuple) or len(batch) != 2:
             raise InvalidError(
                 f"a batch to re-evaluate is {kind_of(batch)}, not inputs and labels; give "
-                "`collate=`, a function that makes a pair of these of a list of samples"
+                "`collate=`, a function that turns a list of samples into such a pair"
             )
         return batch[0], batch[1]
 

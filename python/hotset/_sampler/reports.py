@@ -48,7 +48,7 @@ class Departed:
 
 
 def as_it_is(loss: torch.Tensor) -> torch.Tensor:
-    """A copy of the losses as they are now: the trainer may go on with them in place (`loss /= 4`)."""
+    """A copy of the losses as they are now: the trainer may change them in place (`loss /= 4`)."""
     return loss.detach().to(torch.float32, copy=True)
 
 

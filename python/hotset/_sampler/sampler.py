@@ -1,12 +1,13 @@
 """`Sampler`: what is trained in which order, planned by the server before each epoch.
 
-It is a `DistributedSampler`, so that frameworks know to call `set_epoch` and leave it alone. What it yields
-are the numbers of this rank's samples in the order of the plan, marked with their epoch (`numbers`), so
-that a request tells its epoch even from workers that outlive epochs. `update` sends the losses back, from
-which the next plans are made.
+It is a `DistributedSampler`, so that frameworks call `set_epoch` and otherwise leave it alone. It yields the
+numbers of this rank's samples in plan order, marked with their epoch (`numbers`), so that a request carries
+its epoch even from workers that outlive epochs. `update` sends the losses back, from which the next plans are
+made.
 
-An epoch begins when the first index is drawn (`slots`), is trained as far as losses say (`epoch`), and
-losses leave without waiting for the GPU (`loss_reports`). Mistakes of its loader are told by `loader_checks`.
+An epoch begins when the first index is drawn (`slots`), counts as trained as far as losses were reported
+(`epoch`), and losses leave without waiting for the GPU (`loss_reports`). `loader_checks` detects mistakes in
+the loader.
 """
 
 from __future__ import annotations
@@ -46,28 +47,28 @@ class Sampler(DistributedSampler[int]):
     """Plans the epochs of `dataset`.
 
     - `dataset`: one of Hotset's, a `Subset` or `random_split` part of one, or a `ConcatDataset` of several.
-    - `strategy`: what is trained; `hotset strategies` lists them. `settings`: its own, by name, such as
-      `{"fraction": 0.7}`.
-    - `policy`: what stays in the cache; the strategy's own without it. `policy_settings`: its own.
-    - `epochs`: how many the run has, for strategies that end otherwise than they begin (`full_last`).
-    - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id: subtracted
-      from what `reevaluate` finds, so that what no model learns does not count as hard (RHO-LOSS).
-    - `packages`: where small samples are packed together, so that one request brings many: a directory, or a
-      prefix of a store. Without it, runs of neighbours in tar shards are packages, and files have none; "off"
-      reads every sample alone. Without a `job=` of the dataset they are removed when the run ends.
-      `package_size`: the least bytes of one, 1 MiB or an eighth of the cache where it is not given;
-      `package_options`: as `storage_options`, and without them the dataset's own.
-    - `num_replicas`, `rank`: found at the first iteration where not given, from `torch.distributed` or from
-      the launcher's `RANK` and `WORLD_SIZE`.
-    - `prefetch`: read along the plan before samples are asked for.
+    - `strategy`: what is trained; `hotset strategies` lists them. `settings`: the strategy's settings by
+      name, such as `{"fraction": 0.7}`.
+    - `policy`: what stays in the cache; by default the strategy's own. `policy_settings`: its settings.
+    - `epochs`: how many epochs the run has, for strategies whose last epochs differ (`full_last`).
+    - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id. It is
+      subtracted from what `reevaluate` finds, so that samples no model learns are not hard (RHO-LOSS).
+    - `packages`: where small samples are packed together, so that one request reads many: a directory, or a
+      prefix of a store. By default runs of neighbours in tar shards serve as packages, and files have none;
+      "off" reads every sample alone. If the dataset has no `job=`, packages are removed when the run ends.
+      `package_size`: the minimum bytes of a package, by default 1 MiB or an eighth of the cache;
+      `package_options`: like `storage_options`, and by default the dataset's own.
+    - `num_replicas`, `rank`: by default found at the first iteration, from `torch.distributed` or from the
+      launcher's `RANK` and `WORLD_SIZE`.
+    - `prefetch`: read ahead along the plan.
     - `epoch_length`: how many samples each rank trains in every epoch; "auto" for its share of the dataset.
-      Strategies that draw fewer go on with their next draw, over the edges of epochs, so that `len(loader)`
-      never changes and schedules are exact. Without it an epoch is as long as what is drawn for it.
-    - `resume`: go on with what the newest run under the dataset's `job=` had learned. `sampler.epoch` is then
-      the first epoch that it had not trained to its end; `set_epoch` may name an earlier one. Without it, and
-      without a loaded state, every run starts afresh.
+      Strategies that draw fewer continue with their next draw across epochs, so `len(loader)` never changes
+      and schedules are exact. By default an epoch is as long as what is drawn for it.
+    - `resume`: continue with what the newest run under the dataset's `job=` had learned. `sampler.epoch` is
+      then the first epoch that it had not trained to its end; `set_epoch` may name an earlier one. Without
+      it, and without a loaded state, every run starts afresh.
     - `pad`: repeat some samples so that ranks get equal numbers, as `DistributedSampler` does, instead of
-      leaving a remainder to the next epoch.
+      leaving the remainder to the next epoch.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Sampler(DistributedSampler[int]):
         self._position = Position()
         """Where the next iteration starts, or the epoch under way."""
         self._asked = 0
-        """What `set_epoch` was told last."""
+        """The last argument of `set_epoch`."""
         self._warned = False
         self._planned: tuple[int, int, Plan] | None = None
         """The plan of an epoch that has not begun, with its number and start."""
@@ -115,7 +116,7 @@ class Sampler(DistributedSampler[int]):
         self._source = self._target.source
         self._mark = self._target.mark(dataset)
         self._looked = False
-        """Whether it was looked at what the loader asks for."""
+        """Whether the requests of the loader have been checked."""
         scheme = scheme_of(
             strategy=strategy,
             policy=policy or "",
@@ -154,7 +155,7 @@ class Sampler(DistributedSampler[int]):
         self._source.attach(self._scheme, *self._given)
 
     def set_epoch_length(self, length: int | str | None) -> None:
-        """Sets `epoch_length`, before the first epoch."""
+        """Sets `epoch_length`. Only before the first epoch."""
         length = check_length(length)
         if length == self.epoch_length:
             return
@@ -166,12 +167,15 @@ class Sampler(DistributedSampler[int]):
         self._attach(self._scheme)
 
     def replay(self) -> None:
-        """Hands out at the next iteration what was trained before the state, for loaders that skip it."""
+        """Makes the next iteration begin with what was trained before the state, for loaders that skip it.
+
+        For frameworks; not for everyday use.
+        """
         self._position = replace(self._position, replays=True)
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the next one where none is."""
+        """The current epoch, or the next one if none is under way."""
         return self._position.epoch
 
     @epoch.setter
@@ -180,7 +184,7 @@ class Sampler(DistributedSampler[int]):
 
     @property
     def follows_seed(self) -> bool:
-        """Whether plans follow from the seed alone, so that there is nothing to keep of what was trained."""
+        """Whether plans follow from the seed alone, so that nothing about past training needs saving."""
         return self._strategy.follows_seed
 
     @property
@@ -190,12 +194,12 @@ class Sampler(DistributedSampler[int]):
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
-        """Samples this rank trains in this epoch."""
+        """How many samples this rank trains in this epoch."""
         return len(self)
 
     @property
     def total_size(self) -> int:  # type: ignore[override]
-        """Samples all ranks train in this epoch."""
+        """How many samples all ranks train in this epoch."""
         return len(self) * self.num_replicas
 
     def __len__(self) -> int:
@@ -213,7 +217,7 @@ class Sampler(DistributedSampler[int]):
         return len(self._plan()[1])
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is. Call it before each."""
+        """Sets the epoch of the next iteration. Call it before each."""
         if not 0 <= epoch <= _core.LAST_EPOCH:
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to {_core.LAST_EPOCH} is needed")
         self._position, self._asked = self._position.at_epoch(epoch), epoch
@@ -258,7 +262,7 @@ class Sampler(DistributedSampler[int]):
         return start, self._planned[2]
 
     def _check_asked(self) -> None:
-        """Looks once whether the samples of the first epoch that was drawn to its end were asked for."""
+        """Checks once whether the samples of the first epoch that was drawn to its end were requested."""
         before = self._running
         if self._looked or before is None or before.number == self.epoch or before.handed < len(before):
             return
@@ -267,39 +271,39 @@ class Sampler(DistributedSampler[int]):
             warn_unasked(self._source.stats(), before, self._mark)
 
     def _check_place(self, start: int, plan: Plan) -> None:
-        """Warns where a state is a place of another plan."""
+        """Warns where a state is a position in another plan."""
         position = self._position
         if start and not position.is_of(plan, self.rank, self.num_replicas):
             _log.warning(
-                "the state is a place in a plan of %d samples, and epoch %d has another here, of %d: samples "
-                "of it are trained twice or not at all; load what the strategy had learned before the state, "
-                "with `load_importance_state`",
+                "the state is a position in a plan of %d samples, and epoch %d has another plan here, of %d: "
+                "some samples will be trained twice or not at all; before the state, load what the strategy "
+                "had learned, with `load_importance_state`",
                 position.length * position.world,
                 position.epoch,
                 len(plan) * self.num_replicas,
             )
 
     def total_steps(self, epochs: int, batch_size: int, drop_last: bool = False) -> int:
-        """The most batches of this rank that `epochs` epochs from the first on can have, for schedulers.
+        """The most batches that this rank can have in the first `epochs` epochs, for schedulers.
 
         It is exact with `epoch_length`, and for strategies whose epochs are equally long. For those that
-        select a share of the samples (`iis`, `realtime`) the shorter epochs follow from their settings, where
-        the loss of every sample is reported; other strategies find out while they train how short an epoch
-        is, and whole ones are counted.
+        select a share of the samples (`iis`, `realtime`) the shorter epochs follow from their settings,
+        provided that every loss is reported; other strategies learn only while training how short an epoch
+        is, so full ones are counted.
         """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
         return self._lengths.total_steps(self.epoch_length, epochs, batch_size, drop_last)
 
     def update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
-        """Reports one non-negative loss for each sample of a batch; returns `loss`, to go on with.
+        """Reports one non-negative loss for each sample of a batch; returns the loss to continue with.
 
-        `ids` are those that `with_ids=True` gives. Where the strategy has weights, what is returned is the
-        loss times the weights of the samples. A GPU is not waited for: losses leave it beside the training,
-        and arrive at the server with one of the next calls.
+        `ids` are those from `with_ids=True`. Where the strategy has weights, the result is the loss
+        multiplied by the weights of the samples. The GPU is not waited for: losses are copied in the
+        background, and reach the server with one of the next calls.
         """
-        # Inside a graph it would be traced, and what it does to this object frozen. What keeps it out takes
-        # seconds to be imported, so that is done where something is compiled.
+        # Inside a graph it would be traced, and its effect on this object frozen. Importing what keeps it out
+        # takes seconds, so that happens only when something is compiled.
         if torch.compiler.is_compiling():
             return cast(torch.Tensor, torch.compiler.disable(self._update)(ids, loss))
         return self._update(ids, loss)
@@ -314,10 +318,10 @@ class Sampler(DistributedSampler[int]):
         return report_losses(self._running, numbers, loss, self._reports, self._source)
 
     def weights(self, ids: torch.Tensor | Sequence[int]) -> torch.Tensor | None:
-        """The weights of a batch's samples, before `update`; none where the strategy has none.
+        """The weights of a batch's samples, before `update`; `None` where the strategy has none.
 
-        For losses that are weighted by hand, such as inside a CUDA graph. What `update` returns is weighted
-        already.
+        For losses that are weighted by hand, such as inside a CUDA graph. The result of `update` is already
+        weighted.
         """
         numbers = check_ids(ids, self._target.part)
         if self._running is None or self._running.weights is None:
@@ -325,7 +329,7 @@ class Sampler(DistributedSampler[int]):
         return self._running.weights.to_come(numbers if isinstance(numbers, list) else numbers.tolist())
 
     def importance(self) -> torch.Tensor:
-        """The last score of every sample, by its number; NaN where none was reported. For the curious."""
+        """The last score of every sample, by number; NaN where none was reported."""
         self._reports.flush()
         return self._feedback.scores()
 
@@ -339,16 +343,16 @@ class Sampler(DistributedSampler[int]):
         device: torch.device | str | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> int:
-        """Tells the strategy what the samples it asks for cost the model now; returns how many they were.
+        """Reports the current losses of the samples that the strategy asks for; returns how many there were.
 
         Call it between `set_epoch` and the epoch, before `len(loader)`, which needs the plan. Strategies that
-        need no such thing ask for nothing.
+        do not re-evaluate ask for nothing.
 
-        - `model`: put into evaluation mode for it; its mode and all random states are then as before.
+        - `model`: evaluated in evaluation mode; its mode and all random states are restored afterwards.
         - `loss`: the loss of each sample, from the model's output and the labels.
-        - `transform`: instead of the dataset's, to leave out what is random in it.
-        - `device`: that of the model's parameters where it is not given.
-        - `collate`: makes inputs and labels of a list of samples; torch's own without it.
+        - `transform`: used instead of the dataset's, to leave out its random parts.
+        - `device`: by default that of the model's parameters.
+        - `collate`: turns a list of samples into inputs and labels; by default torch's own.
         """
         if self._strategy.reevaluates and self._is_planned():
             raise InvalidError(
@@ -364,41 +368,41 @@ class Sampler(DistributedSampler[int]):
         """Whether this process has the plan of the epoch that is next, or under way."""
         if self._planned is not None and self._planned[0] == self.epoch:
             return True
-        # An epoch that is begun over, or gone on with from a state, may have been trained: its plan stays.
+        # An epoch that is restarted, or resumed from a state, may have been trained: its plan stays.
         return self._running is not None and self._running.number == self.epoch and self._position.begun
 
     def end_epoch(self, *, accuracy: float) -> None:
-        """Says how good the model was after this epoch, to strategies that want to know (`pads`)."""
+        """Reports the accuracy after this epoch to strategies that use it (`pads`)."""
         if self._running is None:
             raise InvalidError("`end_epoch` came before the first epoch")
         self._reports.flush()
         self._feedback.end_epoch(self._running.number, accuracy)
 
     def importance_state(self) -> dict[str, Any]:
-        """All that the strategy knows of the samples, at most 24 bytes of each: once for a checkpoint.
+        """All that the strategy has learned about the samples, at most 24 bytes each: once per checkpoint.
 
-        A server that is restarted keeps it by itself; this is for going on with another.
+        A restarted server keeps it by itself; this is for resuming with another server.
         """
         self._reports.flush()
         return self._feedback.state()
 
     def load_importance_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `importance_state` gave, before the first epoch."""
+        """Restores what `importance_state` returned. Only before the first epoch."""
         self._feedback.load(state)
 
     def stats(self) -> dict[str, Any]:
-        """The counters of the job that this plans, as `Dataset.stats` has them."""
+        """The counters of the job that this sampler plans, as in `Dataset.stats`."""
         return self._source.stats()
 
     def flush(self) -> None:
-        """Sends all losses that are still on their way from a GPU. The next epoch does so by itself."""
+        """Sends all losses that are still being copied from a GPU. The next epoch does so by itself."""
         self._reports.flush()
 
     @property
     def position(self) -> int:
-        """How many samples of this rank were trained in this epoch, before a stop too.
+        """How many samples this rank has trained in this epoch, including those before a stop.
 
-        For progress bars of an epoch that is gone on with, of which `len(loader)` counts all batches:
+        For progress bars of a resumed epoch, where `len(loader)` counts all batches:
         `tqdm(loader, initial=sampler.position // batch_size)`.
         """
         running = self.running
@@ -408,17 +412,18 @@ class Sampler(DistributedSampler[int]):
 
     @property
     def running(self) -> Epoch | None:
-        """The epoch under way; none before its first index is drawn."""
+        """The epoch under way; `None` before its first index is drawn. Not for everyday use."""
         running = self._running
         # Some frameworks say `set_epoch` after they began to draw; an epoch under way is not forgotten.
         return None if running is None or running.number != self.epoch or self._position.loaded else running
 
     def state_dict(self, trained: int | None = None) -> dict[str, Any]:
-        """Where this rank stands, in a few numbers.
+        """The position of this rank, in a few numbers.
 
-        The position is what was trained, as `update` told; in a loop that never calls it, what the loader
-        has drawn, which with workers is ahead of the training. There say how many samples this rank has
-        trained in this epoch, `trained=`, or save the state of a `StatefulDataLoader` instead.
+        It counts what was trained, as reported by `update`; in a loop that never calls `update`, what the
+        loader has drawn, which with workers is ahead of the training. In such a loop pass the number of
+        samples that this rank has trained in this epoch, `trained=`, or save the state of a
+        `StatefulDataLoader` instead.
         """
         if trained is not None:
             if trained < 0:
@@ -429,7 +434,7 @@ class Sampler(DistributedSampler[int]):
         return self._state(position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state` at the next iteration, with this number of ranks and workers or another."""
+        """Resumes from `state` at the next iteration, with any number of ranks and workers."""
         self._feedback.check_dataset(state)
         for name, own in (("seed", self.seed), ("strategy", self.strategy), ("pad", self.pad)):
             if state[name] != own:
@@ -466,11 +471,11 @@ class Sampler(DistributedSampler[int]):
         }
 
     def _drawn(self, position: int | None) -> dict[str, Any]:
-        """The state of an iterator that drew up to `position`, or nothing yet."""
+        """The state of an iterator that drew up to `position`, or has drawn nothing yet."""
         return self.state_dict() if position is None else self._state(position)
 
     def _load_drawn(self, state: dict[str, Any]) -> bool:
-        """Goes on where an iterator stood; whether nothing was left of its epoch, so that the next is due."""
+        """Resumes where an iterator stood; returns whether its epoch was complete."""
         self.load_state_dict(state)
         if state["left"]:
             return False

@@ -28,7 +28,7 @@ from ._counters import epoch_counters
 
 
 class Hook:
-    """Prepares the loader of a sampler, keeps its place in checkpoints, and logs its counters."""
+    """Prepares the loader of a sampler, keeps its position in checkpoints, and logs its counters."""
 
     def __init__(self, accelerator: Any, sampler: Sampler) -> None:
         self.accelerator = accelerator
@@ -38,7 +38,7 @@ class Hook:
         accelerator.register_for_checkpointing(self)
 
     def prepare(self, loader: DataLoader[Any]) -> DataLoader[Any]:
-        """`loader` as Accelerate wants it, each rank with its own part of the plan."""
+        """Prepares `loader` for Accelerate, each rank with its own part of the plan."""
         if not draws_from(loader, self.sampler):
             raise InvalidError(
                 "the loader's `sampler=` is not the one this hook was made for; give the loader of the "
@@ -61,7 +61,7 @@ class Hook:
         return known
 
     def end_epoch(self, *, accuracy: float | None = None, step: int | None = None) -> dict[str, float]:
-        """Logs what the server counted in this epoch, with each rank's wait, and returns it."""
+        """Logs and returns the server's counters of this epoch, with each rank's wait."""
         self.sampler.flush()
         values = epoch_counters(self.sampler.stats(), self.sampler.epoch)
         self.accelerator.log(values, step=step)
@@ -70,7 +70,7 @@ class Hook:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands, for `accelerator.save_state`, and what its strategy has learned."""
+        """The sampler's position and what its strategy has learned, for `accelerator.save_state`."""
         loader = self.prepared
         if loader is None:
             return save_sampler(self.sampler, None, 0, last=False)
@@ -78,7 +78,7 @@ class Hook:
         return save_sampler(self.sampler, loader, loader.yielded, last=last)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Resumes from there."""
         load_sampler(self.sampler, state)
         if self.prepared is not None:
             # A prepared loader counts epochs itself, from 0, and says so to its sampler.

@@ -1,14 +1,14 @@
 """Hotset in Lightning: `Trainer(callbacks=[Callback()])`.
 
 Lightning leaves a `DistributedSampler` as it is, and calls its `set_epoch`, so that training works without
-this. The callback adds what it cannot know: where the sampler stands and what its strategy has learned go
-into checkpoints and come back, in mid-epoch too; the server's counters are logged, with each rank's wait;
+this. The callback adds what Lightning cannot know: checkpoints save and restore the sampler's position and
+what its strategy has learned, in mid-epoch too; the server's counters are logged, with each rank's wait;
 strategies that ask for it get their samples re-evaluated, and the accuracy; validation follows epochs that
 are shorter than the first.
 
 The sampler is found in the trainer's own loader, so that a `LightningDataModule` may make it in `setup`. A
-checkpoint is handed over before there are loaders, and is kept until then. Loaders begin to draw as soon as
-Lightning has them, so this asks for them first, and hands on what it got.
+checkpoint arrives before there are loaders, and is kept until then. Loaders begin to draw as soon as
+Lightning has them, so the callback asks for them first and passes them on.
 
 Losses are reported in `training_step`, with `sampler.update(ids, loss)`.
 """
@@ -38,12 +38,12 @@ else:
 
 
 class Callback(_Base):
-    """Keeps a sampler's place in checkpoints, logs its counters, and tells it what its strategy asks for.
+    """Keeps a sampler's position in checkpoints, logs its counters, and reports what its strategy asks for.
 
-    - `sampler`: that of the training loader; found there without it.
+    - `sampler`: that of the training loader, where it is found by default.
     - `loss`: the loss of each sample from the model's output and the labels, for strategies that re-evaluate
       samples: `functools.partial(F.cross_entropy, reduction="none")`.
-    - `accuracy`: the name of a logged metric that grows as the model gets better, for strategies that ask.
+    - `accuracy`: the name of a logged metric that grows as the model improves, for strategies that use it.
     """
 
     def __init__(

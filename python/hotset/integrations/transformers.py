@@ -6,8 +6,8 @@ sets "auto". It makes the training loader, which Accelerate must not divide amon
 (`hotset.integrations.accelerate`); it puts the sampler's place and what its strategy has learned into every
 checkpoint, as `hotset.pt`, and takes them from there; it has samples re-evaluated, for strategies that ask.
 
-A Trainer that goes on skips the batches before its place by drawing them. The sampler hands them out once
-more for that, and tells the server where training really goes on, so that nothing is read for them.
+A Trainer that resumes skips the batches before its position by drawing them. The sampler yields them once
+more for that, and tells the server where training really resumes, so that nothing is read for them.
 
 Losses are reported in `compute_loss`, with `self.sampler.update(ids, loss)`.
 """
@@ -36,7 +36,7 @@ _FILE = "hotset.pt"
 
 
 class Mixin:
-    """Trains what a sampler plans; give it `sampler=`, and before `transformers.Trainer` among the bases.
+    """Makes a Trainer train what a sampler plans. Name it before `transformers.Trainer` among the bases.
 
     - `sampler`: of `train_dataset`.
     - `reevaluate`: called before each epoch, for strategies that ask:

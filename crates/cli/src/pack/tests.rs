@@ -14,7 +14,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Runs a whole command line; the exit code.
 fn hotset(arguments: &[&str]) -> u8 {
     let words = ["hotset", "pack"].into_iter().chain(arguments.iter().copied());
-    crate::run(words.map(str::to_owned).collect())
+    crate::run(words.map(str::to_owned).collect(), None)
 }
 
 #[derive(Parser)]

@@ -6,7 +6,7 @@ use hotset_core::{Error, Result};
 
 /// A length of time, 0 or more.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Seconds(pub(super) f64);
+pub(crate) struct Seconds(pub(crate) f64);
 
 impl FromStr for Seconds {
     type Err = Error;

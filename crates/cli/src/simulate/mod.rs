@@ -3,6 +3,7 @@
 mod duration;
 mod inputs;
 mod jobs;
+mod nodes;
 mod output;
 mod playback;
 
@@ -14,7 +15,7 @@ use hotset_core::{Error, Result};
 use hotset_sim::spec::{Named, Pair, split};
 use hotset_sim::{figure, grid, outcome, replay};
 
-use duration::Seconds;
+pub(crate) use duration::Seconds;
 use output::Progress;
 
 /// Compare strategies, policies and cache sizes on a training's losses, before using them.
@@ -31,6 +32,7 @@ Examples:
   hotset simulate --trace losses.npz --strategy uniform,iis --policy lru,minio,belady --csv runs.csv
   hotset simulate --trace losses.npz --images /data/train --latency 5ms --concurrency 16 --batch-time 30ms
   hotset simulate --trace losses.npz --jobs 4 --run quiver,uniform --stagger 30s      # a sweep on one cache
+  hotset simulate --trace losses.npz --nodes 1,2,4 --run uniform+lru,iis+icache       # one cache over hosts
   hotset simulate --log runs/NAME.log                             # a live run once more (HOTSET_RECORD=runs)
   hotset simulate --figure list                                   # the papers' figures that a trace can give
   hotset simulate --figure icache-16 --trace losses.npz --html figure.html")]
@@ -77,6 +79,9 @@ pub(crate) struct Simulate {
     /// A figure of the papers, its numbers beside ours; `list` shows all
     #[arg(long, value_name = "NAME", help_heading = "What to run")]
     figure: Option<String>,
+
+    #[command(flatten)]
+    nodes: nodes::NodesOptions,
 
     /// From the request to the first byte
     #[arg(long, value_name = "TIME", default_value = "5ms", help_heading = "Storage")]
@@ -149,6 +154,10 @@ impl Simulate {
         let jobs = self.runs()?;
         if let Some(shared) = &self.jobs {
             return jobs::Jobs::new(&self, shared, &scenario)?.run(&jobs, threads, self.json.as_deref());
+        }
+        if self.nodes.asked() {
+            let first = self.measure_from.unwrap_or(scenario.epochs() / 2);
+            return self.nodes.run(&scenario, &jobs, first, threads, self.json.as_deref());
         }
         let progress = Progress::new();
         let all = jobs.len();

@@ -2,7 +2,7 @@ use std::path::Path;
 
 fn hotset(arguments: &[&str]) -> u8 {
     let words = ["hotset", "simulate"].into_iter().chain(arguments.iter().copied());
-    crate::run(words.map(str::to_owned).collect())
+    crate::run(words.map(str::to_owned).collect(), None)
 }
 
 fn trace() -> String {
@@ -62,7 +62,40 @@ fn a_figure_needs_a_trace_and_the_list_does_not() {
     assert_eq!(hotset(&["--figure", "impact-observations", "--trace", &trace(), "--html", &html]), 0);
     assert!(std::fs::read_to_string(&html).unwrap().matches("<svg").count() >= 4);
     assert_eq!(hotset(&["--figure", "impact-5a"]), 1);
-    assert_eq!(hotset(&["--figure", "icache-13", "--trace", &trace()]), 1);
+    assert_eq!(hotset(&["--figure", "icache-14", "--trace", &trace()]), 1);
+}
+
+#[test]
+fn nodes_are_compared_and_what_a_change_of_them_costs_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let json = place.path().join("nodes.json").display().to_string();
+    let trace = trace();
+    let nodes = |more: &[&str]| {
+        let plain = ["--trace", &trace, "--run", "uniform+lru,iis", "--nodes", "2,3", "--json", &json];
+        let code = hotset(&[&plain[..], more].concat());
+        assert_eq!(code, 0, "{more:?}");
+        serde_json::from_str::<serde_json::Value>(&std::fs::read_to_string(&json).unwrap()).unwrap()
+    };
+    let rows = nodes(&["--seeds", "2"]);
+    assert_eq!(rows.as_array().unwrap().len(), 4, "a row for two pairs on two and three nodes, over seeds");
+    assert_eq!((&rows[0]["nodes"], &rows[1]["nodes"], &rows[0]["seeds"]), (&2.into(), &3.into(), &2.into()));
+    assert!(rows[0]["change"].is_null());
+    let local = |rows: &serde_json::Value| rows[0]["local"].as_f64().unwrap();
+    let apart = nodes(&["--locality", "off"]);
+    assert!(local(&rows) > 0.8 && local(&apart) < 0.7, "{} and {}", local(&rows), local(&apart));
+    for event in ["join", "lose"] {
+        let rows = nodes(&[&format!("--{event}"), "6"]);
+        assert_eq!((&rows[3]["change"]["event"], &rows[3]["change"]["epoch"]), (&event.into(), &6.into()));
+        assert_eq!(rows[3]["change"]["moved"].as_f64().unwrap() > 0.0, event == "join");
+    }
+    for wrong in [&["--nodes", "0"][..], &["--nodes", "1", "--lose", "3"], &["--nodes", "2", "--join", "99"]]
+    {
+        assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 1, "{wrong:?}");
+    }
+    for wrong in [&["--join", "3"][..], &["--nodes", "2", "--packages"], &["--nodes", "2", "--locality", "x"]]
+    {
+        assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 2, "{wrong:?}");
+    }
 }
 
 #[test]

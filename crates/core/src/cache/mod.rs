@@ -7,6 +7,7 @@
 
 mod division;
 mod members;
+mod owners;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +15,10 @@ use std::sync::Arc;
 pub use self::division::{Ask, Wish, divide};
 
 use self::members::Members;
+use self::owners::Owners;
 use crate::benefit::Standing;
 use crate::bits::Bits;
+use crate::cluster::Ownership;
 use crate::log::{CacheLog, Circumstances, Event, MemberId, Recorder, Told};
 use crate::policy::{Begin, Future, NoDue, Policy, Verdict};
 use crate::positions::Positions;
@@ -32,6 +35,7 @@ pub struct Cache {
     members: Members,
     /// The job for which each resident was read; empty until a second one joins.
     bringers: Vec<MemberId>,
+    owners: Owners,
     log: CacheLog,
 }
 
@@ -54,6 +58,7 @@ impl Cache {
             residents: 0,
             members: Members::default(),
             bringers: Vec::new(),
+            owners: Owners::default(),
             log: CacheLog::default(),
         };
         cache.look_up();
@@ -177,6 +182,9 @@ impl Cache {
         moved: &mut Moved,
     ) -> (Outcome, usize) {
         self.note(|| Event::Decided { member, slots: 1 });
+        if let Some(ownership) = schedule.ownership() {
+            self.let_go(ownership, moved);
+        }
         let (begin, told) = schedule.begins();
         // A plan that another server has begun, or that is gone back to, is this job's all the same.
         if !told {
@@ -197,10 +205,21 @@ impl Cache {
                 sampling::Event::Leave(id) => self.policy.leave(id, &mut moved.evicted),
                 sampling::Event::Load(package) => {
                     let members = schedule.packages().map_or(&[][..], |packages| packages.members(package));
+                    // A package holds what one node owns.
+                    if members.first().is_some_and(|&id| !schedule.owns_sample(id)) {
+                        continue;
+                    }
                     self.policy.load(members, &due, &mut moved.evicted);
                     moved.loads.push(package);
                 }
             }
+        }
+        // What another node owns is never in this cache. It is told of all the same that the plan has come so far.
+        if !schedule.owns(slot) {
+            if let Some(future) = future {
+                future.pass(id);
+            }
+            return (Outcome::Elsewhere, event);
         }
         let verdict = match &mut future {
             Some(future) => {
@@ -222,6 +241,13 @@ impl Cache {
         (outcome, event)
     }
 
+    /// What another node owns by the plan being decided leaves, [a few samples](owners) with each slot.
+    fn let_go(&mut self, ownership: &Arc<Ownership>, moved: &mut Moved) {
+        let Some(looked_at) = self.owners.pass(ownership, self.samples as u64) else { return };
+        let leaving = self.kept.range(looked_at).filter(|&id| !ownership.owns(id));
+        moved.evicted.extend(leaving.filter(|&id| self.policy.remove(id)));
+    }
+
     /// A job's slot has `id` kept from now on.
     pub(crate) fn brought(&mut self, member: MemberId, id: Id) {
         if let Some(bringer) = self.bringers.get_mut(id as usize) {
@@ -238,6 +264,9 @@ impl Cache {
     pub fn access(&mut self, id: Id) -> Vec<(Id, bool)> {
         let mut moved = Vec::new();
         self.policy.access(id, &NoDue, &mut moved);
+        if moved.is_empty() {
+            return self.settle(id).map(|kept| (id, kept)).into_iter().collect();
+        }
         moved.push(id);
         self.settled(&moved)
     }

@@ -201,7 +201,10 @@ impl Table {
     /// All of it as bytes: about 8 a sample, 12 where losses are kept, and as many a late report.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(self.values.len());
-        let newest = self.stamps.iter().map(|stamp| stamp >> 32).max().unwrap_or_default();
+        // Before the first report there is nothing to look for.
+        let some = if self.reported == 0 { 0 } else { self.values.len() };
+        let (values, stamps) = (&self.values[..some], &self.stamps[..some]);
+        let newest = stamps.iter().map(|stamp| stamp >> 32).max().unwrap_or_default();
         for number in
             [self.planned.map_or(0, |planned| u64::from(planned) + 1), self.taken, self.rejected, newest]
         {
@@ -209,8 +212,9 @@ impl Table {
         }
         let keeps = !self.losses.is_empty();
         writer.bits(std::iter::once(keeps));
-        writer.bits(self.values.iter().map(|value| !value.is_nan()));
-        for (id, (value, stamp)) in self.values.iter().zip(&self.stamps).enumerate() {
+        writer.bits(values.iter().map(|value| !value.is_nan()));
+        writer.no_bits(self.values.len() - some);
+        for (id, (value, stamp)) in values.iter().zip(stamps).enumerate() {
             if value.is_nan() {
                 continue;
             }

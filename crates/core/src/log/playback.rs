@@ -287,7 +287,7 @@ impl Playback {
             _ => &[],
         };
         let cache = opened.then_some((cache, opening.capacity));
-        state.put_into((&mut job.run, &mut job.planner), cache, &*opening.sizes, found)
+        state.put_into((&mut job.run, &mut job.planner), cache, &*opening.sizes, found, "")
     }
 
     fn read_beside(&mut self, member: MemberId, epoch: u64, ids: &[Id]) -> Result<()> {

@@ -52,7 +52,9 @@ impl Decoder<'_> {
         let schedules = self.many(|from| {
             let (plan, states) = (from.bytes()?, from.bytes()?);
             let (package, packages) = (from.option(Self::number)?, from.many(Self::number)?);
-            Some(SavedSchedule { plan, package, packages, states, told: from.option(Self::number)? })
+            let told = from.option(Self::number)?;
+            // Logs are not kept where plans lie over nodes.
+            Some(SavedSchedule { plan, package, packages, states, told, layout: Vec::new() })
         })?;
         let begun = self.many(|from| Some((from.number()?, from.number()?)))?.into_iter().collect();
         let epochs = self.many(|from| Some((from.number()?, from.named()?)))?.into_iter().collect();

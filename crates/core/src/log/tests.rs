@@ -111,6 +111,7 @@ fn state() -> RunState {
         packages: vec![1, 7],
         states: vec![0x14, 0x22],
         told: Some(0),
+        layout: Vec::new(),
     };
     let mut seen = Bits::new(200);
     seen.insert(130);

@@ -1,9 +1,10 @@
 //! `app`, SHADE's adaptive priority-aware prediction (FAST 2023, 4.3, algorithm 1).
 //!
-//! While there is room every sample is admitted. Then only a sample whose score is known is, if it is not below
-//! the lowest score of a resident, which leaves; among equal scores the lowest id leaves, and a resident that
-//! was never scored stays. The *ghost table* knows the last score of every id that was ever scored. Scores
-//! change the moment they are reported, not with a plan, so a run repeats only if its events are replayed.
+//! While there is room every sample is admitted. After that a sample is admitted only if its score is known
+//! and not below the lowest score of a resident, which it evicts; among equal scores the lowest id is
+//! evicted, and a resident that was never scored stays. The *ghost table* knows the last score of every id
+//! that was ever scored. Scores change the moment they are reported, not with a plan, so a run repeats only
+//! if its events are replayed.
 //!
 //! Differs from the paper: its text says the ghost table knows every id ever cached, its algorithm every id
 //! ever scored; this is the algorithm. Capacity is bytes.

@@ -1,12 +1,11 @@
 //! `belady`, the offline optimum (Belady 1966), with bypass: a bound to compare with.
 //!
-//! It knows every plan of the run. The sample that is due farthest in the future leaves; a sample that is due farther
-//! than all residents, or never, is not admitted. For equal sizes nothing hits more; for unequal ones it only
-//! bounds what a policy could do that thinks of one sample at a time.
+//! It knows every plan of the run. The sample due farthest in the future is evicted; a sample due farther
+//! than all residents, or never again, is not admitted. For equal sizes nothing hits more; for unequal sizes
+//! it only bounds policies that consider one sample at a time.
 //!
-//! A resident's next use is known when it is asked for and does not change until it is asked for again, so
-//! it is looked up once a slot. That holds only where all plans are known beforehand: a simulator's [`Due`]
-//! is a [`Future`](super::Future).
+//! A resident's next use is known when it is requested and does not change until it is requested again, so it
+//! is looked up once per slot. That holds only where all plans are known beforehand, as in the simulator.
 
 use std::cmp::Reverse;
 
@@ -77,6 +76,10 @@ impl Order for Belady {
         if let Some((due, id)) = self.gone.pop() {
             self.heap.push(due, id, &mut self.places);
         }
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.heap.remove(id, &mut self.places);
     }
 
     fn each(&self, each: &mut dyn FnMut(Id)) {

@@ -1,9 +1,11 @@
 //! `carousel`, the window of the strategy of that name.
 //!
-//! A sample is admitted while there is room, and evicted when the plan says so: the strategy knows the window to the
-//! sample, so there is nothing to decide. With another strategy, whose plans evict nothing, it is `minio`.
+//! A sample is admitted while there is room and evicted when the plan says so: the strategy knows the window
+//! to the sample, so there is nothing to decide. With another strategy, whose plans evict nothing, it is
+//! `minio`.
 
 use super::kept::{Kept, Order};
+use super::shelf::Shelf;
 use super::{Due, Entry, Setup};
 use crate::Id;
 
@@ -18,43 +20,37 @@ pub(super) const ENTRY: Entry = Entry {
     build: |setup| Box::new(carousel(setup)),
 };
 
-struct Carousel {
-    residents: Vec<Id>,
-    /// Where each resident stands in that list.
-    places: Vec<u32>,
-}
+/// Residents by place: the last one leaves a cache that shrinks first.
+struct Carousel(Shelf);
 
 fn carousel(setup: Setup) -> Kept<Carousel> {
-    let places = vec![0; setup.sizes.len()];
-    Kept::new("carousel", setup, Carousel { residents: Vec::new(), places })
+    let order = Carousel(Shelf::new(setup.sizes.len()));
+    Kept::new("carousel", setup, order)
 }
 
 impl Order for Carousel {
     fn insert(&mut self, id: Id) {
-        self.places[id as usize] = self.residents.len() as u32;
-        self.residents.push(id);
+        self.0.push(id);
     }
 
     fn pop(&mut self) -> Option<Id> {
-        self.residents.pop()
+        self.0.pop()
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.0.remove(id);
     }
 
     fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
         None
     }
 
-    fn leave(&mut self, id: Id) -> bool {
-        let place = self.places[id as usize];
-        self.residents.swap_remove(place as usize);
-        if let Some(&moved) = self.residents.get(place as usize) {
-            self.places[moved as usize] = place;
-        }
+    fn follows_plan(&self) -> bool {
         true
     }
 
-    /// By place: the last one leaves a cache that shrinks first.
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.residents.iter().copied().for_each(each);
+        self.0.iter().for_each(each);
     }
 }
 

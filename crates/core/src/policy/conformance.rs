@@ -24,6 +24,7 @@ enum Step {
     Load(Vec<Id>),
     Leave(Id),
     Pin(Vec<Id>),
+    Remove(Vec<Id>),
 }
 
 /// Steps that are still to come, as a plan would tell.
@@ -66,6 +67,8 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any_ids().prop_map(Step::Load),
         1 => (0..SAMPLES as Id).prop_map(Step::Leave),
         1 => any_ids().prop_map(Step::Pin),
+        1 => proptest::collection::btree_set(0..SAMPLES as Id, 0..SAMPLES)
+            .prop_map(|ids| Step::Remove(Vec::from_iter(ids))),
     ];
     proptest::collection::vec(step, 0..150)
 }
@@ -107,6 +110,10 @@ fn take(
         Step::Load(ids) => policy.load(ids, &ahead, evicted),
         Step::Leave(id) => policy.leave(*id, evicted),
         Step::Pin(ids) => policy.pin(ids, &mut read, evicted),
+        Step::Remove(ids) => {
+            let left = ids.iter().copied().filter(|&id| policy.remove(id));
+            evicted.extend(left);
+        }
     }
     (verdict, read)
 }
@@ -144,6 +151,12 @@ fn run(entry: &Entry, setup: &Setup, steps: &[Step]) -> Vec<Answer> {
         }
         if let Step::Load(ids) | Step::Pin(ids) = step {
             expected.extend(ids.iter().filter(|id| after.contains(id)));
+        }
+        if let Step::Remove(ids) = step
+            && entry.bounded
+        {
+            assert!(after.iter().all(|id| !ids.contains(id)), "what another node owns stayed");
+            assert!(evicted.iter().all(|id| ids.contains(id)), "what this node owns left");
         }
         assert_eq!(
             after, expected,

@@ -1,9 +1,8 @@
 //! `fifo`, first in first out.
 
-use std::collections::VecDeque;
-
 use super::Entry;
 use super::kept::{Kept, Order};
+use super::list::List;
 use crate::Id;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -14,27 +13,33 @@ pub(super) const ENTRY: Entry = Entry {
     plain: true,
     shared: true,
     parameters: &[],
-    build: |setup| Box::new(Kept::new("fifo", setup, Fifo::default())),
+    build: |setup| {
+        let order = Fifo(List::new(setup.sizes.len()));
+        Box::new(Kept::new("fifo", setup, order))
+    },
 };
 
-/// Residents, the first to come in front.
-#[derive(Default)]
-struct Fifo(VecDeque<Id>);
+/// Residents in the order in which they came.
+struct Fifo(List);
 
 impl Order for Fifo {
     fn insert(&mut self, id: Id) {
-        self.0.push_back(id);
+        self.0.push(id);
     }
 
     fn pop(&mut self) -> Option<Id> {
-        self.0.pop_front()
+        self.0.pop_oldest()
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.0.remove(id);
     }
 
     fn put_back(&mut self, id: Id) {
-        self.0.push_front(id);
+        self.0.push_oldest(id);
     }
 
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.0.iter().copied().for_each(each);
+        self.0.iter().for_each(each);
     }
 }

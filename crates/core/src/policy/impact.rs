@@ -1,15 +1,16 @@
 //! `impact`, the cache of ImPACT (TC 2025, III-C): `icache` with a static buffer for re-evaluated samples.
 //!
-//! While `hybrid` warms up, until the set S of samples whose ranks change most is known, the cache is static, as
-//! `minio`'s. Then the ids of S are kept in a buffer inside the capacity, so that they can be re-evaluated before
-//! every epoch without a read; they are in neither region. All else is `icache`. A trainer that never re-evaluates
-//! S, and a strategy that has none, get `icache` alone.
+//! While `hybrid` warms up, until the set S of samples whose ranks change most is known, the cache is static,
+//! as with `minio`. Then the ids of S are kept in a buffer inside the capacity, in neither region, so that
+//! they can be re-evaluated before every epoch without a read. Everything else is `icache`. A trainer that
+//! never re-evaluates S, and a strategy without such a set, get plain `icache`.
 //!
-//! Differs from the paper: capacity is bytes, and what is still due in the epoch stays, as in `icache`. S
-//! holds fewer of the hardest samples than chance would, so it reads somewhat more than `icache` does.
+//! Differs from the paper: capacity is bytes, and samples still due in the epoch stay, as in `icache`. S
+//! holds fewer of the hardest samples than chance would, so it reads slightly more than `icache` does.
 
 use super::icache::{Icache, PARAMETERS};
 use super::{Begin, Due, Entry, Place, Policy, Region, Verdict};
+use crate::saved::Unsealed;
 use crate::{Id, Result};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -50,6 +51,10 @@ impl Policy for Impact {
         self.0.residents(each);
     }
 
+    fn remove(&mut self, id: Id) -> bool {
+        self.0.remove(id)
+    }
+
     fn begin(&mut self, begin: &Begin<'_>) {
         self.0.begin(begin);
     }
@@ -78,7 +83,7 @@ impl Policy for Impact {
         self.0.regions()
     }
 
-    fn save(&self) -> Vec<u8> {
+    fn save(&self) -> Unsealed {
         self.0.save()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Due, Policy, Setup, Sizes, Verdict, foreign};
 use crate::bits::Bits;
 use crate::importance::Score;
-use crate::saved::{Reader, Writer};
+use crate::saved::{Reader, Unsealed, Writer};
 use crate::{Id, Result};
 
 /// The order in which residents leave. It is told which sample comes, and says which goes.
@@ -22,6 +22,8 @@ pub(super) trait Order: Send {
     fn insert(&mut self, id: Id);
     /// Takes out the resident that leaves first when the capacity shrinks.
     fn pop(&mut self) -> Option<Id>;
+    /// Takes out `id`, which is resident, at no more cost than [`Self::insert`] has.
+    fn remove(&mut self, id: Id);
     /// Takes out the resident that leaves for `id`; none where all stay.
     fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
         self.pop()
@@ -30,8 +32,8 @@ pub(super) trait Order: Send {
     fn put_back(&mut self, id: Id) {
         self.insert(id);
     }
-    /// Whether `id` leaves because the plan says so; then it is out.
-    fn leave(&mut self, _id: Id) -> bool {
+    /// Whether residents leave when the plan says so.
+    fn follows_plan(&self) -> bool {
         false
     }
     /// See [`Policy::takes`].
@@ -143,9 +145,17 @@ impl<O: Order> Policy for Kept<O> {
         self.order.each(each);
     }
 
-    fn leave(&mut self, id: Id, evicted: &mut Vec<Id>) {
-        if self.contains(id) && self.order.leave(id) {
+    fn remove(&mut self, id: Id) -> bool {
+        let resident = self.contains(id);
+        if resident {
+            self.order.remove(id);
             self.exit(id);
+        }
+        resident
+    }
+
+    fn leave(&mut self, id: Id, evicted: &mut Vec<Id>) {
+        if self.order.follows_plan() && self.remove(id) {
             evicted.push(id);
         }
     }
@@ -160,14 +170,14 @@ impl<O: Order> Policy for Kept<O> {
         }
     }
 
-    fn save(&self) -> Vec<u8> {
+    fn save(&self) -> Unsealed {
         let mut out = Writer::new(self.sizes.len());
         out.number(self.capacity);
-        let mut residents = Vec::new();
+        let mut residents = Vec::with_capacity(self.resident.count());
         self.order.each(&mut |id| residents.push(id));
         out.ids(residents.into_iter());
         self.order.save(&mut out);
-        out.seal(self.name)
+        out.unsealed(self.name)
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {

@@ -1,10 +1,10 @@
 //! `lfu`, least frequently used.
 //!
-//! A sample's count is 1 when it is admitted, grows with each hit, and is forgotten when it leaves. The lowest
-//! count leaves first, among equals the one asked for longest ago; a sample that is asked for is always admitted. In
-//! uniform epochs over equal sizes those that were hit once stay, so its hits grow from epoch to epoch: at a
-//! fifth 10 % in the tenth, 14 % in the twentieth, 18 % in the ninetieth. iCache's iLFU is `iis` with it,
-//! ImPACT's is `hybrid` with it.
+//! A sample's count is 1 when it is admitted, grows with each hit, and is forgotten on eviction. The lowest
+//! count is evicted first, among equals the least recently used; a requested sample is always admitted. In
+//! uniform epochs over equal sizes, samples that were hit once stay, so hits grow from epoch to epoch: at a
+//! fifth, 10 % in the tenth, 14 % in the twentieth, 18 % in the ninetieth. iCache's iLFU is `iis` with this
+//! policy, ImPACT's is `hybrid` with it.
 //!
 //! Differs from the textbook: capacity is bytes, not items; a sample larger than the capacity is bypassed.
 
@@ -62,6 +62,10 @@ impl Order for Lfu {
 
     fn pop(&mut self) -> Option<Id> {
         self.heap.pop(&mut self.places).map(|(_, id)| id)
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.heap.remove(id, &mut self.places);
     }
 
     fn each(&self, each: &mut dyn FnMut(Id)) {

@@ -1,15 +1,17 @@
 //! `minio`, the static cache of CoorDL (Mohan et al., VLDB 2021).
 //!
-//! Samples are admitted until the cache is full and never leave, so every epoch hits exactly the resident
-//! share of the dataset. In uniform epochs over equal sizes the offline optimum hits no more.
+//! Samples are admitted until the cache is full and are never evicted, so every epoch hits exactly the
+//! resident share of the dataset. In uniform epochs over equal sizes the offline optimum hits no more.
 //!
-//! A sample that does not fit what is left is bypassed, and a later, smaller one may still take the place:
-//! with equal sizes exactly `capacity / size` samples stay, with unequal ones less is left empty. When the
-//! capacity shrinks, those admitted last leave first.
+//! A sample that does not fit into the space left is bypassed, and a later, smaller one may still take it:
+//! with equal sizes exactly `capacity / size` samples stay, with unequal ones less space is left empty. When
+//! the capacity shrinks, those admitted last are evicted first. (One that another node owns from now on leaves its
+//! place in that order to the last.)
 //!
 //! Differs from the paper: capacity is bytes, not items.
 
 use super::kept::{Kept, Order};
+use super::shelf::Shelf;
 use super::{Due, Entry, Setup};
 use crate::Id;
 
@@ -25,11 +27,11 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 /// Residents in the order they came, for a capacity that shrinks.
-#[derive(Default)]
-struct Minio(Vec<Id>);
+struct Minio(Shelf);
 
 fn minio(setup: Setup) -> Kept<Minio> {
-    Kept::new("minio", setup, Minio::default())
+    let order = Minio(Shelf::new(setup.sizes.len()));
+    Kept::new("minio", setup, order)
 }
 
 impl Order for Minio {
@@ -41,12 +43,16 @@ impl Order for Minio {
         self.0.pop()
     }
 
+    fn remove(&mut self, id: Id) {
+        self.0.remove(id);
+    }
+
     fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
         None
     }
 
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.0.iter().copied().for_each(each);
+        self.0.iter().for_each(each);
     }
 }
 
@@ -74,7 +80,7 @@ mod tests {
         access_all(&mut policy, 0..500);
         assert_eq!((policy.order.0.len(), policy.used()), (100, 1_000));
         access_all(&mut policy, (0..500).rev());
-        assert_eq!(policy.order.0, Vec::from_iter(0..100));
+        assert!(policy.order.0.iter().eq(0..100));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod icache;
 mod impact;
 mod kept;
 mod lfu;
+mod list;
 mod lru;
 mod minio;
 mod oracle;
@@ -31,6 +32,7 @@ mod pq_lfu;
 mod priority;
 mod quiver;
 mod random;
+mod shelf;
 
 #[cfg(test)]
 mod conformance;
@@ -43,6 +45,7 @@ pub use future::Future;
 use std::sync::Arc;
 
 use crate::importance::{Keys, Score};
+use crate::saved::Unsealed;
 use crate::settings::{Parameter, Values};
 use crate::{Error, Id, Result};
 
@@ -244,10 +247,13 @@ pub trait Policy: Send {
     fn resize(&mut self, capacity: u64, evicted: &mut Vec<Id>);
     /// Calls `each` with every resident, in any order.
     fn residents(&self, each: &mut dyn FnMut(Id));
+    /// Lets `id` go, whatever it is worth, because another node owns it now: true if it was resident. What stays stands as
+    /// it stood.
+    fn remove(&mut self, id: Id) -> bool;
     /// All that it knows, as bytes: residents with their region and their order, counts, draws, scores, what is
     /// pinned, the capacity, and how far a rebuild has come. Only the keys of the plan being decided are not
-    /// part of it: they are kept with that plan.
-    fn save(&self) -> Vec<u8>;
+    /// part of it: they are kept with that plan. It is sealed without the lock that a policy is under.
+    fn save(&self) -> Unsealed;
     /// Takes what [`Self::save`] wrote for a policy of the same name and setup, and goes on as that one did, to
     /// the sample.
     ///

@@ -1,15 +1,15 @@
 //! `oracle`, the cache that always hits: a bound on what any other could save, not one to build.
 //!
-//! Every sample is resident from the start whatever the capacity, as if it had been read the moment before
-//! it was asked for at no cost. Against it a report tells what storage costs at all, and a benchmark how far
-//! a policy is from training on local memory.
+//! Every sample is resident from the start whatever the capacity, as if it had been read at no cost the
+//! moment before it was requested. Compared with it, a report shows what storage costs at all, and a
+//! benchmark how far a policy is from training on local memory.
 //!
-//! Its residents are the whole dataset, so it keeps within its capacity only where that is as large.
+//! Its residents are the whole dataset, so it stays within its capacity only where that is as large.
 
 use std::sync::Arc;
 
 use super::{Due, Entry, Policy, Setup, Sizes, Verdict, foreign};
-use crate::saved::{Reader, Writer};
+use crate::saved::{Reader, Unsealed, Writer};
 use crate::{Id, Result};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -62,10 +62,15 @@ impl Policy for Oracle {
         (0..self.sizes.len()).for_each(|id| each(id as Id));
     }
 
-    fn save(&self) -> Vec<u8> {
+    /// Whoever owns them, all samples hit.
+    fn remove(&mut self, _id: Id) -> bool {
+        false
+    }
+
+    fn save(&self) -> Unsealed {
         let mut out = Writer::new(self.sizes.len());
         out.number(self.capacity);
-        out.seal("oracle")
+        out.unsealed("oracle")
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {

@@ -1,7 +1,7 @@
-//! `pq`, SHADE's `sh_pq` (FAST 2023, 6.2): the lowest batch-level score leaves.
+//! `pq`, SHADE's `sh_pq` (FAST 2023, 6.2): the lowest batch-level score is evicted.
 //!
-//! Every sample is admitted, and the resident whose last mini-batch had the lowest mean loss leaves for it; one
-//! that was never scored stays, and among equal scores the lowest id leaves. An ablation of `app`: coarse
+//! Every sample is admitted, and evicts the resident whose last mini-batch had the lowest mean loss; one that
+//! was never scored stays, and among equal scores the lowest id is evicted. An ablation of `app`: coarse
 //! scores, and no ghost table that would keep new samples out.
 
 use super::Entry;

@@ -1,7 +1,8 @@
-//! `pq_lfu`, SHADE's `sh_pqlfu` (FAST 2023, 6.2): as `pq`, with ties broken by how often a sample was asked for.
+//! `pq_lfu`, SHADE's `sh_pqlfu` (FAST 2023, 6.2): as `pq`, with ties broken by how often a sample was
+//! requested.
 //!
-//! All samples of a mini-batch share a score, so ties are common; among them the one asked for least often
-//! leaves. How often each was asked for is remembered after it left.
+//! All samples of a mini-batch share a score, so ties are common; among them the one requested least often is
+//! evicted. Request counts are remembered after eviction.
 
 use super::Entry;
 use super::priority::Priority;

@@ -66,6 +66,10 @@ impl Order for Priority {
         self.heap.pop(&mut self.places).map(|(_, id)| id)
     }
 
+    fn remove(&mut self, id: Id) {
+        self.heap.remove(id, &mut self.places);
+    }
+
     fn give_way(&mut self, id: Id, _due: &dyn Due) -> Option<Id> {
         let own = self.scores[id as usize];
         let ((lowest, _), _) = self.heap.first()?;

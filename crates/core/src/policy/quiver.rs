@@ -1,18 +1,20 @@
-//! `quiver`, the chunks of Quiver (Kumar and Sivathanu, FAST 2020, 4.3): what jobs that walk together read once.
+//! `quiver`, the chunks of Quiver (Kumar and Sivathanu, FAST 2020, 4.3): jobs that walk together read once.
 //!
-//! With the strategy `quiver` jobs walk the chunks of a dataset in one order. An eighth of the cache, two chunks, is the
-//! *window*: what one job reads and another still waits for stays there until as much has come after it, so every job that
-//! keeps pace is served from it, whichever has read it. A job that falls further behind reads alone and holds up no other.
-//! The rest stands still, as with `minio`: what came first stays. What no other job waits for is not admitted to a full
-//! cache, so a job alone has no window and reads what does not fit.
+//! With the strategy `quiver`, jobs walk the chunks of a dataset in one order. An eighth of the cache, two
+//! chunks, is the *window*: a sample that one job has read and another still waits for stays there until as
+//! many bytes have come after it, so every job that keeps pace is served from the window, whichever job did
+//! the reading. A job that falls further behind reads alone and holds up no other. The rest of the cache
+//! stands still, as with `minio`: what came first stays. A sample that no other job waits for is not admitted
+//! to a full cache, so a single job has no window and reads what does not fit.
 //!
-//! Differs from the paper: samples leave one by one, the oldest of the window first, and not in chunks that are marked when the
-//! next is complete and forced out after a time; and a cache larger than two chunks keeps the rest from epoch to epoch.
-
-use std::collections::VecDeque;
+//! Differs from the paper: samples are evicted one by one, the oldest of the window first, and not in chunks
+//! that are marked when the next is complete and forced out after a time; and a cache larger than two chunks
+//! keeps the rest from epoch to epoch.
 
 use super::kept::{Kept, Order};
-use super::{Due, Entry};
+use super::list::List;
+use super::shelf::Shelf;
+use super::{Due, Entry, Setup};
 use crate::Id;
 use crate::saved::{Reader, Writer};
 
@@ -27,19 +29,24 @@ pub(super) const ENTRY: Entry = Entry {
     plain: false,
     shared: true,
     parameters: &[],
-    build: |setup| Box::new(Kept::new("quiver", setup, Quiver::default())),
+    build: |setup| Box::new(quiver(setup)),
 };
 
-#[derive(Default)]
 struct Quiver {
     /// What stands still, the newest last.
-    still: Vec<Id>,
+    still: Shelf,
     /// What jobs walk through, the oldest first.
-    window: VecDeque<Id>,
+    window: List,
     /// Whether a job waits for the sample that is asked for.
     waited_for: bool,
     /// What gave way to it, and whether it was in the window.
     gone: Vec<bool>,
+}
+
+fn quiver(setup: Setup) -> Kept<Quiver> {
+    let samples = setup.sizes.len();
+    let (still, window) = (Shelf::new(samples), List::new(samples));
+    Kept::new("quiver", setup, Quiver { still, window, waited_for: false, gone: Vec::new() })
 }
 
 impl Quiver {
@@ -57,14 +64,14 @@ impl Order for Quiver {
 
     fn insert(&mut self, id: Id) {
         if self.waited_for && !self.is_window_full() {
-            self.window.push_back(id);
+            self.window.push(id);
         } else {
             self.still.push(id);
         }
     }
 
     fn pop(&mut self) -> Option<Id> {
-        self.window.pop_front().or_else(|| self.still.pop())
+        self.window.pop_oldest().or_else(|| self.still.pop())
     }
 
     fn give_way(&mut self, _id: Id, _due: &dyn Due) -> Option<Id> {
@@ -72,20 +79,28 @@ impl Order for Quiver {
             return None;
         }
         let of_window = self.is_window_full();
-        let id = if of_window { self.window.pop_front() } else { self.still.pop() };
+        let id = if of_window { self.window.pop_oldest() } else { self.still.pop() };
         self.gone.extend(id.map(|_| of_window));
         id
     }
 
     fn put_back(&mut self, id: Id) {
         match self.gone.pop() {
-            Some(true) => self.window.push_front(id),
+            Some(true) => self.window.push_oldest(id),
             _ => self.still.push(id),
         }
     }
 
+    fn remove(&mut self, id: Id) {
+        if self.still.contains(id) {
+            self.still.remove(id);
+        } else {
+            self.window.remove(id);
+        }
+    }
+
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.still.iter().chain(&self.window).copied().for_each(each);
+        self.still.iter().chain(self.window.iter()).for_each(each);
     }
 
     fn save(&self, out: &mut Writer) {
@@ -95,7 +110,8 @@ impl Order for Quiver {
     fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
         let window = usize::try_from(saved.number()?).ok()?;
         let (still, window) = residents.split_at(residents.len().checked_sub(window)?);
-        (self.still, self.window) = (still.to_vec(), window.iter().copied().collect());
+        still.iter().for_each(|&id| self.still.push(id));
+        window.iter().for_each(|&id| self.window.push(id));
         Some(())
     }
 }
@@ -105,7 +121,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::policy::{NoDue, Policy, Setup};
+    use crate::policy::{NoDue, Policy};
 
     /// A job waits for every sample.
     struct Waited;
@@ -118,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_passes_through_the_window_and_the_rest_stands_still() {
-        let mut quiver = Kept::new("quiver", Setup::new(160, Arc::new(vec![10; 99]), 0), Quiver::default());
+        let mut quiver = quiver(Setup::new(160, Arc::new(vec![10; 99]), 0));
         let mut evicted = Vec::new();
         for id in 0..20 {
             quiver.access(id, &NoDue, &mut evicted);

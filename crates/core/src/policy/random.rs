@@ -1,10 +1,11 @@
-//! `random`, evicts at random: the plainest of caches, and a fair floor for the others.
+//! `random`, random eviction: the simplest of caches, and a fair floor for the others.
 //!
-//! Every sample that is asked for is admitted, and residents drawn from the seed are evicted for it.
+//! Every requested sample is admitted, and residents drawn from the seed are evicted to make room.
 //!
 //! Capacity is bytes; a sample larger than the capacity is bypassed.
 
 use super::kept::{Kept, Order};
+use super::shelf::Shelf;
 use super::{Entry, Setup};
 use crate::saved::{Reader, Writer};
 use crate::{Id, Rng};
@@ -21,13 +22,14 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 struct Random {
-    residents: Vec<Id>,
+    residents: Shelf,
     rng: Rng,
 }
 
 fn random(setup: Setup) -> Kept<Random> {
     let rng = Rng::new(setup.seed, 0, "random");
-    Kept::new("random", setup, Random { residents: Vec::new(), rng })
+    let residents = Shelf::new(setup.sizes.len());
+    Kept::new("random", setup, Random { residents, rng })
 }
 
 impl Order for Random {
@@ -36,16 +38,20 @@ impl Order for Random {
     }
 
     fn pop(&mut self) -> Option<Id> {
-        if self.residents.is_empty() {
+        if self.residents.len() == 0 {
             return None;
         }
         let place = self.rng.below(self.residents.len() as u64) as usize;
-        Some(self.residents.swap_remove(place))
+        Some(self.residents.take(place))
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.residents.remove(id);
     }
 
     /// By place, since a draw is of places.
     fn each(&self, each: &mut dyn FnMut(Id)) {
-        self.residents.iter().copied().for_each(each);
+        self.residents.iter().for_each(each);
     }
 
     fn save(&self, out: &mut Writer) {
@@ -53,7 +59,7 @@ impl Order for Random {
     }
 
     fn restore(&mut self, residents: &[Id], saved: &mut Reader<'_>) -> Option<()> {
-        self.residents.extend(residents);
+        residents.iter().for_each(|&id| self.residents.push(id));
         self.rng.skip(saved.number()?);
         Some(())
     }

@@ -34,7 +34,7 @@ impl JobRun {
     pub fn enter(&mut self, epoch: u64) {
         let Some(schedule) = self.schedules.get(&epoch) else { return };
         self.log.step(epoch, || Step::Entered);
-        self.tally.begun(epoch, schedule.plan().len());
+        self.tally.begun(epoch, schedule.owned());
     }
 
     /// Counts an epoch anew; what was counted of it stays in the sum.
@@ -73,6 +73,12 @@ impl JobRun {
         count
     }
 
+    /// Leaves slots behind that another node has asked for and was not given: see [`Schedule::leave`]. No log is kept of the
+    /// cache of a job over several nodes.
+    pub fn leave(&mut self, epoch: u64, slots: &[usize], decided: &mut Vec<(usize, Stage)>) -> usize {
+        self.schedules.get_mut(&epoch).map_or(0, |schedule| schedule.leave(slots, decided))
+    }
+
     /// So many slots were left behind, these of them decided. Those of a plan that another server had begun were served
     /// there.
     pub fn left(&mut self, epoch: u64, count: usize, decided: &[(usize, Stage)]) {
@@ -107,6 +113,11 @@ impl JobRun {
         self.schedules.values_mut().for_each(Schedule::set_restored);
     }
 
+    /// Passes a decided slot that is neither this node's nor of one of its ranks.
+    pub fn pass(&mut self, epoch: u64, slot: usize) {
+        self.schedules.get_mut(&epoch).into_iter().for_each(|schedule| schedule.pass(slot));
+    }
+
     /// A reader takes a slot.
     pub fn take(&mut self, epoch: u64, slot: usize) {
         let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
@@ -132,6 +143,10 @@ impl JobRun {
         if schedule.outcome(slot).is_some() {
             return;
         }
+        if !schedule.owns(slot) {
+            schedule.settle(slot, Outcome::Elsewhere);
+            return;
+        }
         self.log.step(epoch, || Step::Settled { slot, hit });
         schedule.settle(slot, if hit { Outcome::Hit } else { Outcome::Single });
         if !hit {
@@ -150,6 +165,26 @@ impl JobRun {
             schedule.serving(slot)
         };
         self.tally.served(Some(epoch), slots.into_iter().filter_map(serve));
+    }
+
+    /// Slots were given to another node, in this order.
+    pub fn give(&mut self, epoch: u64, slots: impl IntoIterator<Item = usize>) {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        let give = |slot| {
+            self.served = Some((epoch, slot));
+            schedule.serve(slot);
+            schedule.note_given(slot, true);
+            schedule.serving(slot)
+        };
+        self.tally.served(Some(epoch), slots.into_iter().filter_map(give));
+    }
+
+    /// A slot that was served is asked for again by another node, whose rank has begun the epoch over: it counts when it is
+    /// given.
+    pub fn take_back(&mut self, epoch: u64, slot: usize) {
+        let Some(schedule) = self.schedules.get_mut(&epoch) else { return };
+        schedule.serving(slot).into_iter().for_each(|serving| self.tally.taken_back(epoch, serving));
+        schedule.reopen(slot);
     }
 
     /// These slots were served by the server before, if they were not here: how those stood that were not.

@@ -201,14 +201,24 @@ impl JobRun {
     /// Decides the next slot and says what that brought about. False when its block is over, or there is nothing to
     /// decide; a block is decided to its end before anything else happens.
     pub fn step(&mut self, cache: &mut Cache, changes: &mut Vec<Change>) -> bool {
-        let Some((epoch, block)) = self.next_block() else { return false };
+        let next = self.next_block();
+        next.is_some_and(|next| self.step_at(next, cache, changes).is_some())
+    }
+
+    /// The same where it is known which [block](Self::next_block) comes next: what is left of it, if something is.
+    pub fn step_at(
+        &mut self,
+        (epoch, block): (u64, Range<usize>),
+        cache: &mut Cache,
+        changes: &mut Vec<Change>,
+    ) -> Option<(u64, Range<usize>)> {
         if !self.told {
             let plans = self.schedules.iter();
             let plans = plans.map(|(&of, plan)| (of, (Arc::clone(plan.positions()), plan.plan().len())));
             cache.set_plans(self.member, plans);
             self.told = true;
         }
-        let Some(schedule) = self.schedules.get_mut(&epoch) else { return false };
+        let schedule = self.schedules.get_mut(&epoch)?;
         let (slot, id) = (block.start, schedule.id(block.start));
         let (outcome, event) =
             cache.decide(self.member, schedule, slot, self.future.as_mut(), &mut self.moved);
@@ -238,16 +248,19 @@ impl JobRun {
         if outcome == Outcome::Single {
             self.reads.push((id, slot));
         }
-        let more = block.len() > 1
-            && matches!(self.next_block(), Some((of, next)) if of == epoch && next.start < block.end);
-        if !more {
+        let next = if block.len() > 1 { self.next_block() } else { None };
+        let next = next.filter(|(of, next)| *of == epoch && next.start < block.end);
+        if next.is_none() {
             self.request(epoch, changes);
         }
-        more
+        next
     }
 
     /// Makes requests of what a block reads: neighbours are read together.
     fn request(&mut self, epoch: u64, changes: &mut Vec<Change>) {
+        if self.reads.is_empty() {
+            return;
+        }
         if let [(id, slot)] = self.reads[..] {
             self.reads.clear();
             let bytes = self.sizes.size(id);

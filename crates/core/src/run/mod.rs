@@ -296,6 +296,8 @@ pub fn residents_first(policy: &dyn Policy, ids: &[Id]) -> Vec<Id> {
 #[cfg(test)]
 mod draw_stream_tests;
 #[cfg(test)]
+mod nodes_tests;
+#[cfg(test)]
 mod sharing_tests;
 #[cfg(test)]
 #[path = "run_tests.rs"]

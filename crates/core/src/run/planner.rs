@@ -123,6 +123,11 @@ impl Planner {
         self.packing.packages()
     }
 
+    /// The packages that the next plan is made from, and the bytes of the largest.
+    pub fn sized_packages(&self) -> Option<(Arc<Packages>, u64)> {
+        self.packages().cloned().zip(self.packing.largest())
+    }
+
     /// Package `number`, of these ids, was found complete.
     pub fn found(&mut self, number: u32, ids: &[Id]) {
         self.packing.found(number, ids);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{JobRun, Planner, Saved};
 use crate::cache::Cache;
+use crate::cluster::Layout;
 use crate::packages::Packages;
 use crate::policy::Sizes;
 use crate::sampling::Plan;
@@ -28,6 +29,8 @@ pub struct SavedSchedule {
     pub states: Vec<u8>,
     /// How many of its events its policy was told, if it was told that it begins.
     pub told: Option<u64>,
+    /// How the plan lies over nodes, as it saves itself; empty where one node is alone.
+    pub layout: Vec<u8>,
 }
 
 /// What a run goes on from.
@@ -47,13 +50,15 @@ pub struct RunState {
 
 impl RunState {
     /// Puts it into a run, its planner, which knows the packages that were `found` complete, and its cache of `granted` bytes,
-    /// unless it joins one that others are in. An error of the kind `Changed` says that it does not fit.
+    /// unless it joins one that others are in. An error of the kind `Changed` says that it does not fit. `own` is the
+    /// name of the node, for plans that lie over several.
     pub fn put_into(
         &self,
         (run, planner): (&mut JobRun, &mut Planner),
         cache: Option<(&mut Cache, u64)>,
         sizes: &dyn Sizes,
         found: &[(u32, Vec<Id>)],
+        own: &str,
     ) -> Result<()> {
         let foreign = |error: Error| Error::changed(error.message);
         planner.restore(&self.planner, found).map_err(foreign)?;
@@ -65,6 +70,10 @@ impl RunState {
         for (saved, schedule) in self.schedules.iter().zip(schedules.values_mut()) {
             let packages = planner.packages().map(|all| saved.packages_of(all, sizes, &known));
             schedule.set_packages(packages.zip(saved.package));
+            if !saved.layout.is_empty() {
+                let layout = Layout::restore(&saved.layout, own).ok_or_else(misfit)?;
+                schedule.set_layout(Arc::new(layout));
+            }
         }
         let restored = cache.map_or(Ok(()), |(cache, granted)| {
             cache.restore(|policy| {
@@ -134,6 +143,7 @@ fn decided(state: u8) -> Option<(Stage, Option<Outcome>)> {
         1 => Some(Outcome::Hit),
         2 => Some(Outcome::Packed),
         3 => Some(Outcome::Single),
+        4 => Some(Outcome::Elsewhere),
         _ => return None,
     };
     // Only what was decided waits.

@@ -1,8 +1,8 @@
 //! `batchloss`, SHADE's baselines (FAST 2023, 6.2): `pads` with coarse scores.
 //!
-//! Every sample's score is the mean loss of the mini-batch it was last trained in, so that samples are told
+//! Every sample's score is the mean loss of the mini-batch in which it was last trained, so samples are told
 //! apart by the luck of their batch. The paper's `sh_lru`, `sh_lfu`, `sh_rand`, `sh_pq`, `sh_pqlfu` and
-//! `sh_app` are this with the policies `lru`, `lfu`, `random`, `pq`, `pq_lfu` and `app`.
+//! `sh_app` are this strategy with the policies `lru`, `lfu`, `random`, `pq`, `pq_lfu` and `app`.
 
 use super::Entry;
 use super::pads::{PARAMETERS, Pads};

@@ -1,7 +1,7 @@
 //! `cis`, computing-oriented importance sampling: the papers' "Base".
 //!
-//! All ids are read and served; those that `iis` would drop carry weight 0, so that the trainer skips their
-//! backward pass. It saves computing and no I/O, which is what iCache set out to change.
+//! All ids are read and served; those that `iis` would drop carry weight 0, so the trainer can skip their
+//! backward pass. This saves computing but no I/O, which is what iCache set out to change.
 
 use super::selection::{FRACTION, Selection, WARMUP};
 use super::{Draw, Drawn, Entry, FULL_LAST, Strategy};

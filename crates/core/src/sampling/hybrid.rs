@@ -1,15 +1,16 @@
 //! `hybrid`, importance from history and from the current model (ImPACT III-B).
 //!
-//! Warm-up epochs are full, until the set S of samples whose ranks change most, as many as fit a quarter
-//! of the cache (`s_share`), shares more than 80 % of its ids with that of the epoch before, or `warmup_max`
-//! epochs are over. Then S is frozen. Before each later epoch S is re-evaluated with the current model, from a
-//! static buffer where the policy has one (`impact`). A loss of evaluation is not on the scale of a loss of
-//! training, so these losses only *reorder* the IVs that the samples of S have. Then it selects as `iis` does. A
-//! trainer that never re-evaluates S is told so once, and its job goes on as `iis` with `icache`.
+//! Warm-up epochs are full. They end when the set S of samples whose ranks change most, as many as fit a
+//! quarter of the cache (`s_share`), shares more than 80 % of its ids with that of the previous epoch, or
+//! after `warmup_max` epochs. Then S is frozen. Before each later epoch S is re-evaluated with the current
+//! model, from a static buffer where the policy has one (`impact`). Losses of evaluation and of training are
+//! not on one scale, so the new losses only *reorder* the IVs of the samples in S. Selection is then that of
+//! `iis`. If the trainer never re-evaluates S, a warning says so once and the job continues as `iis` with
+//! `icache`.
 //!
 //! Differs from the paper: the paper cites RHO-LOSS for the selection but describes no holdout model; here it
-//! is `iis`. Losses of a holdout model can be subtracted from the re-evaluated ones: `Sampler(irreducible=)`, and
-//! `--irreducible` in the simulator. S is bounded in bytes.
+//! is that of `iis`. Losses of a holdout model can be subtracted from the re-evaluated ones:
+//! `Sampler(irreducible=)`, and `--irreducible` in the simulator. S is bounded in bytes.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
-//! `iis`, I/O-oriented importance sampling (iCache III-A): the easier a sample, the more seldom it is read.
+//! `iis`, I/O-oriented importance sampling (iCache III-A): the easier a sample, the less often it is read.
 //!
-//! Sample i is in the plan with probability percentile_i ^ beta, beta = 1/f - 1, by its last reported loss;
-//! the number selected is known before the epoch, which schedulers need. The first `warmup` epochs are full;
-//! the one after is longer, since what was not reported before its cut is certain. Where the policy has a
-//! region for packages, L slots are substituted. Use it with `icache`.
+//! Sample i is in the plan with probability percentile_i ^ beta, beta = 1/f - 1, by its last reported loss.
+//! The number selected is known before the epoch, as schedulers need. The first `warmup` epochs are full; the
+//! one after them is longer, because every sample not reported before its cut is certain to be selected.
+//! Where the policy has a region for packages, L slots are substituted. Use it with `icache`.
 //!
-//! There are no weights: training is biased to hard and to mislabelled samples.
+//! There are no weights, so training is biased towards hard and mislabelled samples.
 //!
-//! Differs from the paper: the paper names no formula for probabilities; the draw is systematic; substitution
-//! is settled in the plan.
+//! Differs from the paper: the paper gives no formula for the probabilities; the draw is systematic;
+//! substitution is settled in the plan.
 
 use super::selection::{PARAMETERS, Selection};
 use super::{Draw, Drawn, Entry, Strategy};

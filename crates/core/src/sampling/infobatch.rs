@@ -1,12 +1,12 @@
 //! `infobatch` (Qin et al., ICLR 2024): half of the easy samples are left out, the other half counts double.
 //!
-//! All samples at or above the mean loss, and those never reported, are served with weight 1; of the rest a
-//! random share `keep` is served with weight 1 / `keep`, so that the expected gradient is that of all samples.
-//! The last epochs (`full_last`, an eighth of the run, rounded down, where its length is known) are full, with no
-//! weights.
+//! Samples at or above the mean loss, and those never reported, are served with weight 1. Of the rest, a
+//! random share `keep` is served with weight 1 / `keep`, so the expected gradient is that of all samples. The
+//! last epochs (`full_last`: an eighth of the run, rounded down, where its length is known) are full and
+//! unweighted.
 //!
-//! Each step's mean gradient grows by n / |plan|, since weights add up to n over fewer samples: a learning
-//! rate tuned for full epochs is a little high.
+//! The mean gradient of each step grows by n / |plan|, because weights add up to n over fewer samples: a
+//! learning rate tuned for full epochs is slightly too high.
 //!
 //! Differs from the paper: the share kept is exact.
 

@@ -24,6 +24,7 @@ mod pads;
 mod plan;
 mod quiver;
 mod realtime;
+mod residents;
 mod selection;
 mod substitute;
 mod uniform;
@@ -38,13 +39,13 @@ pub use chunks::{Chunks, two_chunks};
 pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
 pub use plan::{Drawn, Event, Plan};
+pub use residents::Residents;
 
 use std::sync::Arc;
 
-use crate::bits::Bits;
 use crate::importance::{Score, Table};
 use crate::packages::Packages;
-use crate::policy::{Place, Policy, Sizes};
+use crate::policy::Sizes;
 use crate::settings::{Domain, Parameter, Values};
 use crate::{Error, Id, Remark, Result};
 
@@ -157,55 +158,6 @@ impl Sizes for Equal {
 
     fn size(&self, _id: Id) -> u64 {
         self.size
-    }
-}
-
-/// The samples that were resident when a plan was made.
-#[derive(Debug, Clone, Default)]
-pub struct Residents {
-    all: Bits,
-    low: Bits,
-}
-
-impl Residents {
-    /// Those of `policy`, of a catalog of `samples`.
-    pub fn of(policy: &dyn Policy, samples: usize) -> Self {
-        let (mut all, mut low) = (Bits::new(samples), Bits::new(samples));
-        policy.residents(&mut |id| {
-            all.insert(id);
-            if policy.place(id) == Some(Place::Low) {
-                low.insert(id);
-            }
-        });
-        Self { all, low }
-    }
-
-    /// These ids, none of them in the L region.
-    #[cfg(test)]
-    pub(crate) fn from_ids(samples: usize, ids: &[Id]) -> Self {
-        let (mut all, low) = (Bits::new(samples), Bits::new(samples));
-        ids.iter().for_each(|&id| {
-            all.insert(id);
-        });
-        Self { all, low }
-    }
-
-    /// Whether `id` was resident.
-    pub fn contains(&self, id: Id) -> bool {
-        self.all.contains(id)
-    }
-
-    /// The same without the L region, which packages push out as a plan goes on.
-    #[must_use]
-    pub fn without_low(&self) -> Self {
-        let mut all = self.all.clone();
-        self.low.iter().for_each(|id| all.remove(id));
-        Self { all, low: Bits::default() }
-    }
-
-    /// Whether it was in the L region.
-    pub fn is_low(&self, id: Id) -> bool {
-        self.low.contains(id)
     }
 }
 

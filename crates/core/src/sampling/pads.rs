@@ -1,16 +1,16 @@
 //! `pads`, SHADE's priority-based adaptive data sampling (FAST 2023, 4.2.1): hard samples are served often.
 //!
-//! As many draws as there are samples, with replacement, with probability proportional to the rank score of
-//! each (the logarithm of its rank in its mini-batch). A sample never reported has the highest score there
-//! is. With `repeat` r every draw of a resident is served r times, which is how the paper's figure 12 buys its
-//! hit ratio; the draws of non-residents, in the order drawn, fill what is left of the epoch.
+//! As many draws as there are samples, with replacement, each with probability proportional to the sample's
+//! rank score (the logarithm of its rank in its mini-batch). A sample never reported has the highest possible
+//! score. With `repeat` r every draw of a resident is served r times, which is how the paper's figure 12 gets
+//! its hit ratio; draws of non-residents, in the order drawn, fill the rest of the epoch.
 //!
-//! An epoch is a plain shuffle when the mean of the samples' last reported losses fell by more than a fifth since
-//! the plan before, or when accuracy, told after each epoch, did not grow on average over three epochs; the first
-//! one is too.
+//! The first epoch is a plain shuffle. So is any epoch before which the mean of the samples' last reported
+//! losses fell by more than a fifth since the previous plan, or accuracy, reported after each epoch, did not
+//! grow on average over three epochs.
 //!
-//! The draws are made in order: the gaps between sorted uniform numbers are exponential, so one walk over the
-//! scores finds how often each sample is drawn, in no memory but the plan's, for any number of samples.
+//! Draws are made in order: the gaps between sorted uniform numbers are exponential, so one walk over the
+//! scores finds how often each sample is drawn, using no memory but the plan's, for any number of samples.
 //!
 //! Differs from the paper: the paper gives no thresholds; those above are ours.
 

@@ -143,6 +143,22 @@ impl Plan {
         Drawn { ids, weights, substituted, events, keys, selected_high, unserved, still }
     }
 
+    /// The same plan with its first slots exchanged: each serves what slot `from` of its place did. What belongs to a sample
+    /// goes with it; events stay with their slots.
+    #[must_use]
+    pub(crate) fn exchanged(mut self, from: &[u32]) -> Self {
+        fn take<T: Copy>(all: &mut [T], from: &[u32]) {
+            let taken: Vec<T> = from.iter().filter_map(|&slot| all.get(slot as usize).copied()).collect();
+            if let Some(first) = all.get_mut(..taken.len()) {
+                first.copy_from_slice(&taken);
+            }
+        }
+        take(&mut self.ids, from);
+        take(&mut self.weights, from);
+        take(&mut self.substituted, from);
+        self
+    }
+
     /// The same plan, whose padded slots have weight 0, are not reported and count for no coverage.
     #[must_use]
     pub fn with_silent_padding(mut self) -> Self {

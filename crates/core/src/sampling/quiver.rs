@@ -1,18 +1,19 @@
 //! `quiver`, every id once, chunk after chunk (Quiver, FAST 2020, 4.2 and 4.3).
 //!
-//! The dataset is ten contiguous partitions, each cut into stripe units; chunk k is unit k of every partition,
-//! so that it holds something of every part of the dataset. There are at least ten chunks, and as many more as
-//! keep each within 15 GB and a sixteenth of the cache (half of it with `bucket`). All jobs walk the chunks in one circle, whatever their seed, and
-//! shuffle within each chunk by their own. An epoch begins where the other jobs of the cache are, so that what one reads
-//! serves all; without others it begins with the chunk of which most is resident. With `bucket` b every batch of b stays
-//! within one stripe unit but for the last of each unit: what is left of the chunk's units fills batches of its own, and what
-//! does not fill one goes with the next chunk, so that no batch shifts the others.
+//! The dataset is ten contiguous partitions, each cut into stripe units; chunk k is unit k of every
+//! partition, so it holds something of every part of the dataset. There are at least ten chunks, and as many
+//! more as keep each within 15 GB and a sixteenth of the cache (half of it with `bucket`). All jobs walk the
+//! chunks in one circle, whatever their seeds, and shuffle within each chunk by their own. An epoch begins
+//! where the other jobs of the cache are, so that what one of them reads serves all; without other jobs it
+//! begins with the chunk of which most is resident. With `bucket` b every batch of b stays within one stripe
+//! unit, except the last of each unit: what is left of a chunk's units fills batches of its own, and what
+//! does not fill a batch goes with the next chunk, so no batch shifts the others.
 //!
-//! Plans are always padded; the padded slots have weight 0. **A job alone gains no more than `minio` does**:
-//! what chunks are for is sharing between jobs.
+//! Plans are always padded; padded slots have weight 0. **A single job gains no more than with `minio`**:
+//! chunks are for sharing between jobs.
 //!
-//! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made; and chunks are small
-//! beside the cache, so that most of it can stand still.
+//! Differs from the paper: substitution at a miss is the order of chunks, settled when the plan is made; and
+//! chunks are small compared with the cache, so that most of it can stand still.
 
 use super::chunks::Chunks;
 use super::uniform::shuffled;

@@ -1,8 +1,8 @@
-//! `realtime`, importance of the current model for every sample: ImPACT's comparison.
+//! `realtime`, importance under the current model for every sample: ImPACT's comparison.
 //!
-//! Before each epoch after warm-up every sample is read and re-evaluated, and then it selects as `iis` does, by
-//! those losses. It finds the hardest samples best and pays for it in full: every sample that is not resident
-//! is read once more. A trainer that re-evaluates nothing is told so once, and its job goes on as `iis`.
+//! After warm-up every sample is read and re-evaluated before each epoch, and those losses select as in
+//! `iis`. It finds the hardest samples best and pays the full price: every sample that is not resident is
+//! read once more. If the trainer never re-evaluates, a warning says so once and the job continues as `iis`.
 
 use super::hybrid::never_reevaluated;
 use super::selection::{PARAMETERS, Selection};

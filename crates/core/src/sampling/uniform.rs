@@ -1,9 +1,9 @@
 //! `uniform`, a random permutation of all ids each epoch: plain shuffled training.
 //!
-//! The permutation comes from the seed and the epoch alone. Ids that the plan before left out move to the
-//! front, out of their drawn places, so that no sample is served twice, and each within two epochs.
+//! The permutation follows from the seed and the epoch alone. Ids that the previous plan left out move from
+//! their drawn places to the front, so no sample is served twice and each is served within two epochs.
 //!
-//! A job that resumes works out from the seed alone what the plan before left out.
+//! A job that resumes works out from the seed alone what the previous plan left out.
 
 use super::{Draw, Drawn, Entry, FULL_LAST, Setup, Strategy};
 use crate::{Id, Rng};

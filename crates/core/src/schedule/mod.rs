@@ -11,8 +11,17 @@
 //! they speak of. Where samples lie side by side in one object, slots are decided a *block* at a time, and the block's
 //! reads that are neighbours are one request. Blocks follow from plan and sizes, so requests do too.
 //!
-//! How ranks begin, overtake and leave an epoch is in `ranks.rs`.
+//! On a node of a cluster a schedule has the [`Ownership`](crate::cluster::Ownership) that its plan was made with. Every
+//! node holds the whole plan and passes all its slots in plan order; its policy is asked only about those whose samples the
+//! node owns, in whatever rank they lie, and the others are [`Outcome::Elsewhere`]. So each slot is decided by one node,
+//! and all of them together decide what one would. The simulator serves a slot on the node that decides it. A server does
+//! so when the slot's reader, or the node where it reads, asks for it; where its own ranks read a slot that is decided
+//! elsewhere it asks that node, and counts nothing. Slots that are neither its own nor of its ranks it passes. Which ranks
+//! are *away*, on other nodes, the plan's [`Layout`](crate::cluster::Layout) says, and they themselves when they begin.
+//!
+//! How ranks begin, overtake and leave an epoch is in `ranks.rs`, what a node owns of it in `owners.rs`.
 
+mod owners;
 mod ranks;
 
 use std::sync::Arc;
@@ -25,6 +34,7 @@ use crate::positions::Positions;
 use crate::sampling::{Event, Plan};
 use crate::tally::Serving;
 
+use owners::Share;
 use ranks::Rank;
 
 /// The most slots and the most bytes of a block: reads within one may become one request.
@@ -40,6 +50,8 @@ pub enum Outcome {
     Packed,
     /// A read of its own.
     Single,
+    /// Another node owns its sample: it decides what the slot costs, and counts it.
+    Elsewhere,
 }
 
 /// How far a slot has come.
@@ -85,10 +97,18 @@ pub struct Schedule {
     generation: u64,
     /// The packages that its plan was made from, and the bytes of one.
     packages: Option<(Arc<Packages>, u64)>,
+    /// What of it is this node's.
+    share: Share,
+    told: Told,
+}
+
+/// What a policy was told of a schedule.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// Whether it was told that it begins.
+    begun: bool,
     /// The event that comes next.
     event: usize,
-    /// Whether its policy was told that it begins.
-    told: bool,
 }
 
 impl Schedule {
@@ -118,8 +138,8 @@ impl Schedule {
             restored: false,
             generation: 0,
             packages: None,
-            event: 0,
-            told: false,
+            share: Share::default(),
+            told: Told::default(),
         }
     }
 
@@ -152,7 +172,7 @@ impl Schedule {
             }
         }
         schedule.restored = true;
-        (schedule.told, schedule.event) = (told.is_some(), told.unwrap_or_default());
+        schedule.told = Told { begun: told.is_some(), event: told.unwrap_or_default() };
         schedule
     }
 
@@ -164,8 +184,13 @@ impl Schedule {
         let samples = self.positions.samples();
         let decided = self.frontier().min(plan.len());
         let (told, generation) = (self.told(), self.generation);
+        let ownership = self.share.ownership().cloned();
         let states = self.stages.into_iter().zip(self.outcomes).take(decided);
-        Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) }
+        let cut = Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) };
+        match ownership {
+            Some(ownership) => cut.with_ownership(ownership),
+            None => cut,
+        }
     }
 
     /// What its policy is told of it before its first slot, and whether it was told.
@@ -177,12 +202,12 @@ impl Schedule {
             selected: (self.plan.selected_high(), self.plan.len() as u64),
             still: self.plan.is_still(),
         };
-        (begin, self.told)
+        (begin, self.told.begun)
     }
 
     /// Notes that its policy was told, and of its events those before `event`.
     pub fn set_told(&mut self, event: usize) {
-        (self.told, self.event) = (true, event);
+        self.told = Told { begun: true, event };
     }
 
     /// The event of that number, if it comes before `slot` is decided.
@@ -193,12 +218,12 @@ impl Schedule {
 
     /// How many of its events its policy was told, if it was told that it begins.
     pub fn told(&self) -> Option<usize> {
-        self.told.then_some(self.event)
+        self.told.begun.then_some(self.told.event)
     }
 
     /// The number of the event that comes next.
     pub fn next_event(&self) -> usize {
-        self.event
+        self.told.event
     }
 
     /// The packages that its plan was made from.
@@ -284,8 +309,19 @@ impl Schedule {
 
     /// Whether every slot was decided, or belongs to a rank that has left.
     pub fn is_decided(&self) -> bool {
+        self.has_decided(|_| true)
+    }
+
+    /// Whether no slot is left to decide of those whose samples this node owns.
+    pub fn has_decided_own(&self) -> bool {
+        self.has_decided(|slot| self.owns(slot))
+    }
+
+    fn has_decided(&self, is_meant: impl Fn(usize) -> bool) -> bool {
         let mut rest = self.stages.iter().enumerate().skip(self.frontier());
-        rest.all(|(slot, stage)| stage.is_done() || self.ranks[slot % self.ranks.len()].closed)
+        rest.all(|(slot, stage)| {
+            stage.is_done() || self.ranks[slot % self.ranks.len()].closed || !is_meant(slot)
+        })
     }
 
     /// Notes what was decided of the slot that [`Self::next_undecided`] gave. When its bytes are there, that is said by
@@ -342,9 +378,10 @@ impl Schedule {
         own.find(|&from| (from..).zip(ids).all(|(position, &id)| serves(position, id)))
     }
 
-    /// Whether a decided slot of `id` before `slot` has not been served yet.
+    /// Whether a slot of `id` before `slot` that was decided here has not been served yet.
     pub fn waits_before(&self, id: Id, slot: usize) -> bool {
-        let waits = |at| matches!(self.stages[at], Stage::Waiting | Stage::Taken | Stage::Unread);
+        let stage = |at: usize| matches!(self.stages[at], Stage::Waiting | Stage::Taken | Stage::Unread);
+        let waits = |at| stage(at) && !self.is_elsewhere(at);
         self.chain(id).take_while(|&at| at < slot).any(waits)
     }
 
@@ -353,9 +390,9 @@ impl Schedule {
         self.chain(id).any(|at| matches!(self.stages[at], Stage::Waiting | Stage::Taken))
     }
 
-    /// A decided slot of `id` whose read was not made.
+    /// A slot of `id` that was decided here and whose read was not made.
     pub fn unread(&self, id: Id) -> Option<usize> {
-        self.chain(id).find(|&slot| self.stages[slot] == Stage::Unread)
+        self.chain(id).find(|&slot| self.stages[slot] == Stage::Unread && !self.is_elsewhere(slot))
     }
 
     /// How many decided slots of `id` were not asked for yet.
@@ -386,24 +423,32 @@ impl Schedule {
             outcome: self.outcomes[slot]?,
             first: !silent && !self.repeated.contains(slot as Id),
             substituted: self.plan.is_substituted(slot),
+            local: !self.share.is_given(slot),
         })
     }
 
-    /// Notes that a slot was served.
+    /// Notes that a slot was served, on the node where its rank is.
     pub fn serve(&mut self, slot: usize) {
         let rank = slot % self.ranks.len();
+        self.note_given(slot, self.is_away(rank as u32));
         self.ranks[rank].served += 1;
         self.finish(slot, Stage::Served);
+        self.pass_done(rank);
     }
 
     /// Notes that a slot that was left had been served, by the server before this one.
     pub fn was_served(&mut self, slot: usize) {
+        self.note_given(slot, self.is_away((slot % self.ranks.len()) as u32));
         self.stages[slot] = Stage::Served;
     }
 
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        4 * self.plan.ids().len() + self.positions.memory() + 2 * self.stages.len() + self.repeated.memory()
+        4 * self.plan.ids().len()
+            + self.positions.memory()
+            + 2 * self.stages.len()
+            + self.repeated.memory()
+            + self.share.memory()
     }
 
     fn finish(&mut self, slot: usize, stage: Stage) {

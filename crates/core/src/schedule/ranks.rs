@@ -12,8 +12,10 @@ pub(super) struct Rank {
     begun: bool,
     pub(super) closed: bool,
     /// All positions before this are done.
-    oldest: usize,
+    pub(super) oldest: usize,
     pub(super) served: usize,
+    /// Whether it is on another node.
+    away: bool,
 }
 
 impl Schedule {
@@ -25,6 +27,32 @@ impl Schedule {
         self.abandon_before(slot % world, until, decided)
     }
 
+    /// Leaves slots behind that are not to be served any more. Returns how many were open; those that were decided are
+    /// appended to `decided`.
+    pub fn leave(&mut self, slots: &[usize], decided: &mut Vec<(usize, Stage)>) -> usize {
+        let mut count = 0;
+        for &slot in slots {
+            match self.stages[slot] {
+                Stage::Served | Stage::Left | Stage::Taken => continue,
+                Stage::Ahead => {}
+                was @ (Stage::Waiting | Stage::Unread | Stage::Again) => decided.push((slot, was)),
+            }
+            count += usize::from(self.owns(slot));
+            self.finish(slot, Stage::Left);
+            self.pass_done(slot % self.ranks.len());
+        }
+        count
+    }
+
+    /// No slot of a rank waits for its bytes any more: those that did are seen to when they are asked for.
+    pub fn stop_waiting(&mut self, rank: u32) -> Vec<usize> {
+        let (world, rank) = (self.ranks.len(), rank as usize);
+        let slots = (self.ranks[rank].oldest * world + rank..self.frontier()).step_by(world);
+        let waits: Vec<usize> = slots.filter(|&slot| self.stages[slot] == Stage::Waiting).collect();
+        waits.iter().for_each(|&slot| self.stages[slot] = Stage::Again);
+        waits
+    }
+
     /// Begins the epoch for `rank`, `start` of its slots having been trained before; those of them that were
     /// decided already are appended to `left`. False if it had begun.
     pub fn begin(&mut self, rank: u32, start: usize, left: &mut Vec<(usize, Stage)>) -> bool {
@@ -33,6 +61,16 @@ impl Schedule {
         }
         self.abandon_before(rank as usize, start.min(self.plan.rank_len()), left);
         true
+    }
+
+    /// A rank is on another node from now on, or on this one.
+    pub fn set_away(&mut self, rank: u32, away: bool) {
+        self.ranks.get_mut(rank as usize).into_iter().for_each(|rank| rank.away = away);
+    }
+
+    /// Whether a rank is on another node.
+    pub fn is_away(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.away)
     }
 
     /// Whether any rank has begun this epoch.
@@ -48,7 +86,9 @@ impl Schedule {
     /// Begins the epoch once more for a rank that had begun it, from position `start`; slots before that were
     /// decided and not served are appended to `left`, slots from there on that were served to `back`.
     ///
-    /// What was decided stays decided, since a policy is asked once a slot. One visit to each of the rank's
+    /// What was given to another node stays served until that node asks for it again: it may have asked before this one hears
+    /// that the rank begins over, and may have some of it still. What was decided stays decided, since a policy is asked once a
+    /// slot. One visit to each of the rank's
     /// slots: only a trainer that starts an epoch over pays it.
     pub fn begin_again(
         &mut self,
@@ -60,9 +100,11 @@ impl Schedule {
         let world = self.ranks.len();
         let rank = rank as usize;
         let start = start.min(self.plan.rank_len());
+        let Rank { away, served, .. } = self.ranks[rank];
         for position in 0..self.plan.rank_len() {
             let slot = position * world + rank;
             match self.stages[slot] {
+                Stage::Served if away => {}
                 was @ (Stage::Served | Stage::Left) if position >= start => {
                     if was == Stage::Served {
                         back.push(slot);
@@ -82,7 +124,9 @@ impl Schedule {
                 _ => {}
             }
         }
-        self.ranks[rank] = Rank { begun: true, closed: false, oldest: start, served: 0 };
+        let served = if away { served } else { 0 };
+        self.ranks[rank] = Rank { begun: true, closed: false, oldest: start, served, away };
+        self.pass_done(rank);
     }
 
     /// How many slots of `rank` were served.
@@ -90,8 +134,8 @@ impl Schedule {
         self.ranks[rank as usize].served
     }
 
-    /// Closes the epoch for `rank`. Returns how many slots it left; those that were decided are appended to
-    /// `decided`. The others need no visit: deciding passes over a rank that has closed.
+    /// Closes the epoch for `rank`. Returns how many slots of this node it left; those that were decided are appended to
+    /// `decided`. Where a node is alone the others need no visit: deciding passes over a rank that has closed.
     pub fn close(&mut self, rank: u32, decided: &mut Vec<(usize, Stage)>) -> usize {
         let rank = rank as usize;
         if std::mem::replace(&mut self.ranks[rank].closed, true) {
@@ -99,7 +143,11 @@ impl Schedule {
         }
         let world = self.ranks.len();
         let reached = self.frontier().saturating_sub(rank).div_ceil(world).min(self.plan.rank_len());
-        let ahead = self.plan.rank_len() - reached.max(self.ranks[rank].oldest);
+        let undecided = reached.max(self.ranks[rank].oldest)..self.plan.rank_len();
+        let ahead = match self.share.ownership() {
+            None => undecided.len(),
+            Some(_) => undecided.filter(|position| self.owns(position * world + rank)).count(),
+        };
         self.abandon_before(rank, reached, decided) + ahead
     }
 
@@ -111,10 +159,21 @@ impl Schedule {
     /// Leaves behind every decided slot from `slot` on that no reader waits for; those slots.
     pub fn abandon_from(&mut self, slot: usize) -> Vec<(usize, Stage)> {
         let open = |slot: &usize| matches!(self.stages[*slot], Stage::Waiting | Stage::Unread | Stage::Again);
+        let done = self.ranks.iter().map(|rank| rank.oldest).min().unwrap_or_default() * self.ranks.len();
         let slots: Vec<(usize, Stage)> =
-            (slot..self.frontier()).filter(open).map(|slot| (slot, self.stages[slot])).collect();
+            (slot.max(done)..self.frontier()).filter(open).map(|slot| (slot, self.stages[slot])).collect();
         slots.iter().for_each(|&(slot, _)| self.finish(slot, Stage::Left));
         slots
+    }
+
+    /// Passes over what a rank is done with, so that nobody looks there again.
+    pub(super) fn pass_done(&mut self, rank: usize) {
+        let (world, all) = (self.ranks.len(), self.plan.rank_len());
+        let mut oldest = self.ranks[rank].oldest;
+        while oldest < all && self.stages[oldest * world + rank].is_done() {
+            oldest += 1;
+        }
+        self.ranks[rank].oldest = oldest;
     }
 
     fn abandon_before(&mut self, rank: usize, until: usize, decided: &mut Vec<(usize, Stage)>) -> usize {
@@ -133,7 +192,8 @@ impl Schedule {
                 Stage::Ahead => {}
                 was @ (Stage::Waiting | Stage::Unread | Stage::Again) => decided.push((slot, was)),
             }
-            count += 1;
+            // One that another node decides is counted there.
+            count += usize::from(self.owns(slot));
             self.finish(slot, Stage::Left);
         }
         let oldest = &mut self.ranks[rank].oldest;

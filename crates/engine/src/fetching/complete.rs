@@ -38,6 +38,10 @@ impl State {
         }
         match fetch.origin {
             Source::Samples(..) => self.complete_samples(&fetch, requests, took, outcome),
+            Source::Node(ref question) => {
+                self.rooms.fetching_mut().answered(question);
+                self.complete_asked(&fetch, outcome)
+            }
             Source::Run { samples, .. } | Source::Package { samples, .. } => {
                 self.complete_package(&fetch, samples, requests, took, outcome)
             }
@@ -76,6 +80,7 @@ impl State {
                 self.rooms.arrive(objects[0], Some(&failed));
                 if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
                     job.lose_copy(&mut self.rooms, objects[0]);
+                    job.lose_visitor(&mut self.rooms, objects[0]);
                 }
             }
             Err(_) => {
@@ -122,7 +127,7 @@ impl State {
     fn spare(&mut self, payer: Payer, from: &Giver, traffic: Traffic) {
         let Some(job) = self.jobs.get_mut(payer.job) else { return };
         match from {
-            Giver::Storage => {}
+            Giver::Storage | Giver::Node => {}
             Giver::Peer => job.run.tally_mut().came_from_peer(payer.epoch, traffic),
             Giver::Memory(_) => job.run.tally_mut().joined(payer.epoch, traffic),
         }
@@ -132,7 +137,7 @@ impl State {
     fn arrive(&mut self, object: u32, at: usize, brought: &Brought) {
         match &brought.from {
             Giver::Memory(contents) => self.rooms.adopt(object, contents[at]),
-            Giver::Storage | Giver::Peer => {
+            Giver::Storage | Giver::Peer | Giver::Node => {
                 let proof = brought.proofs.get(at).copied().flatten();
                 proof.into_iter().for_each(|hash| self.rooms.prove(object, hash));
             }
@@ -167,6 +172,32 @@ impl State {
         }
         for (at, object) in fetch.objects().into_iter().enumerate() {
             if brought.parts[at] {
+                self.arrive(object, at, &brought);
+            } else {
+                self.rooms.read_alone(object, Cause::Recovery)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another node has answered, or not. What did not come from it is read from storage.
+    fn complete_asked(
+        &mut self,
+        fetch: &Fetch,
+        outcome: Result<Brought, ReadError>,
+    ) -> hotset_core::Result<()> {
+        let brought = outcome.unwrap_or_else(|_| Brought::nothing(fetch.parts.len()));
+        for (at, object) in fetch.objects().into_iter().enumerate() {
+            let came = brought.parts[at];
+            if let Some(job) = self.jobs.get_mut(fetch.payer.job) {
+                let (epoch, tally) = (fetch.payer.epoch, job.run.tally_mut());
+                if came {
+                    tally.came_from_node(epoch, fetch.dataset.size(fetch.parts[at].id));
+                } else {
+                    tally.failed_at_node(epoch, 1);
+                }
+            }
+            if came {
                 self.arrive(object, at, &brought);
             } else {
                 self.rooms.read_alone(object, Cause::Recovery)?;
@@ -226,6 +257,8 @@ impl Job {
             Cause::Extra => tally.recovered(payer.epoch, requests_only(traffic.requests)),
             Cause::Recovery => tally.recovered(payer.epoch, traffic),
             Cause::Probe => tally.probed(payer.epoch, traffic),
+            // Its owner counts it.
+            Cause::Asked => {}
             Cause::Unplanned => tally.read_unplanned(traffic),
         }
     }

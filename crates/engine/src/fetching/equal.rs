@@ -8,7 +8,7 @@
 //!
 //! Nothing here is decided: what the plan asks for is counted as ever, and what was found is counted as joined.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use hotset_core::contents::Hash;
@@ -33,7 +33,11 @@ pub(super) enum Following {
 
 /// Contents that are being read: for each the object that it is read into, and the requests that wait for it.
 #[derive(Default)]
-pub(super) struct Coming(HashMap<Hash, Leader>);
+pub(super) struct Coming {
+    leaders: HashMap<Hash, Leader>,
+    /// Since when requests wait, the first first; those that wait no longer stay until they come to the front.
+    since: VecDeque<(Instant, u64)>,
+}
 
 struct Leader {
     object: u32,
@@ -54,14 +58,24 @@ impl Fetching {
     /// Begins a request whose samples are all in memory, or has it wait where they are on their way. `None` if it is to be
     /// made.
     pub(super) fn begin_equal(&mut self, number: u64, residency: &mut Residency) -> Option<Begun> {
-        if self.coming.0.is_empty() && !residency.has_contents() {
+        if self.coming.leaders.is_empty() && !residency.has_contents() {
             return None;
         }
         match self.look(number, residency) {
             Look::Missing => None,
             Look::Coming(hash) => {
-                self.coming.0.get_mut(&hash)?.followers.push(number);
-                self.requests.get_mut(&number)?.following = Following::Since(Instant::now());
+                let now = Instant::now();
+                self.coming.leaders.get_mut(&hash)?.followers.push(number);
+                self.requests.get_mut(&number)?.following = Following::Since(now);
+                while self
+                    .coming
+                    .since
+                    .front()
+                    .is_some_and(|&(since, number)| !self.follows_since(number, since))
+                {
+                    self.coming.since.pop_front();
+                }
+                self.coming.since.push_back((now, number));
                 Some(Begun::Waits)
             }
             Look::Found(found) => {
@@ -95,7 +109,7 @@ impl Fetching {
                 found.push((*object, content));
                 continue;
             }
-            let leader = self.coming.0.get(hash).map(|leader| residency.get(leader.object));
+            let leader = self.coming.leaders.get(hash).map(|leader| residency.get(leader.object));
             let leads = leader.is_some_and(|leader| {
                 leader.dataset() != dataset.key || residency.is_kept(dataset.key, leader.id())
             });
@@ -119,7 +133,7 @@ impl Fetching {
         for part in &fetch.parts {
             if let (Some(hash), Some(object)) = (hashes.get(part.id), part.key()) {
                 let leader = || Leader { object, followers: Vec::new() };
-                self.coming.0.entry(*hash).or_insert_with(leader);
+                self.coming.leaders.entry(*hash).or_insert_with(leader);
             }
         }
     }
@@ -129,19 +143,28 @@ impl Fetching {
         let Some(hashes) = &fetch.dataset.hashes else { return };
         for part in &fetch.parts {
             let Some(hash) = hashes.get(part.id) else { continue };
-            let own = self.coming.0.get(hash).is_some_and(|leader| Some(leader.object) == part.key());
-            let leader = if own { self.coming.0.remove(hash) } else { None };
+            let own = self.coming.leaders.get(hash).is_some_and(|leader| Some(leader.object) == part.key());
+            let leader = if own { self.coming.leaders.remove(hash) } else { None };
             leader.into_iter().flat_map(|leader| leader.followers).for_each(|number| self.unfollow(number));
         }
     }
 
     /// Has requests looked up again that have waited for others for too long. True if there were any.
     pub(crate) fn unfollow_slow(&mut self) -> bool {
-        let slow = |request: &Request| matches!(request.following, Following::Since(since) if since.elapsed() >= PATIENCE);
-        let coming = self.coming.0.values().flat_map(|leader| &leader.followers).copied();
-        let numbers: Vec<u64> = coming.filter(|number| self.requests.get(number).is_some_and(slow)).collect();
-        numbers.iter().for_each(|&number| self.unfollow(number));
-        !numbers.is_empty()
+        let (now, mut any) = (Instant::now(), false);
+        let slow = |(since, _): &mut (Instant, u64)| now.saturating_duration_since(*since) >= PATIENCE;
+        while let Some((since, number)) = self.coming.since.pop_front_if(slow) {
+            if self.follows_since(number, since) {
+                self.unfollow(number);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Whether a request waits for another since then.
+    fn follows_since(&self, number: u64, since: Instant) -> bool {
+        self.requests.get(&number).is_some_and(|request| request.following == Following::Since(since))
     }
 
     /// A request waits for another no longer.
@@ -170,6 +193,6 @@ impl Fetch {
 impl Fetching {
     /// Whether a request waits for a read that is under way.
     pub(super) fn follows(&self, number: u64) -> bool {
-        self.coming.0.values().any(|leader| leader.followers.contains(&number))
+        self.coming.leaders.values().any(|leader| leader.followers.contains(&number))
     }
 }

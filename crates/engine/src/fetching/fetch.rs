@@ -11,7 +11,7 @@ use hotset_core::{Error, Id};
 use hotset_store::ReadError;
 use hotset_store::package::{Package, PackageStore};
 
-use super::{Cause, Origin, Payer};
+use super::{Cause, Origin, Payer, Question};
 use crate::dataset::Dataset;
 use crate::packing::PackingQueue;
 use crate::residency::{ContentKey, Target};
@@ -99,6 +99,8 @@ pub(super) enum Source {
     Run { first: Id, last: Id, samples: u32 },
     /// In a package that was written and holds so many samples.
     Package { number: u32, samples: u32, store: Arc<PackageStore> },
+    /// At the node that owns them.
+    Node(Question),
 }
 
 /// What an attempt brought.
@@ -120,6 +122,8 @@ pub(super) enum Giver {
     Storage,
     /// A shared cache, and storage was not asked.
     Peer,
+    /// The node that owns it.
+    Node,
     /// Memory, where these contents lay: one for each part.
     Memory(Vec<ContentKey>),
 }
@@ -128,6 +132,11 @@ impl Brought {
     /// All parts came, and so many bytes were read for them.
     pub(super) fn whole(parts: usize, bytes: u64, from: Giver) -> Self {
         Self { parts: vec![true; parts], bytes, damage: None, from, proofs: Vec::new() }
+    }
+
+    /// None of the parts came from another node.
+    pub(super) fn nothing(parts: usize) -> Self {
+        Self { parts: vec![false; parts], ..Self::whole(0, 0, Giver::Node) }
     }
 }
 
@@ -152,6 +161,7 @@ impl Fetch {
                 // Dead copies are read too.
                 Source::Package { number, samples: packages.packed(number), store }
             }
+            Origin::Node(question) => Source::Node(question),
         };
         Self { dataset, origin, payer, parts, packing: None }
     }
@@ -191,17 +201,18 @@ impl Fetch {
                 store.read(*number, &mut bytes)?;
                 Ok(take_out(&bytes, &self.dataset.name, *number, &mut self.parts))
             }
+            Source::Node(question) => Ok(question.ask(&mut self.parts)),
         }
     }
 
-    /// The bytes that it asks of the dataset's own objects; `None` where it reads a package.
+    /// The bytes that it asks of the dataset's own objects; `None` where it reads a package or asks another node.
     pub(super) fn extent(&self) -> Option<u64> {
         match self.origin {
             Source::Samples(first, last) if first == last => Some(self.dataset.size(first)),
             Source::Samples(first, last) | Source::Run { first, last, .. } => {
                 Some(self.dataset.catalog.extent(first, last))
             }
-            Source::Package { .. } => None,
+            Source::Package { .. } | Source::Node(_) => None,
         }
     }
 
@@ -215,6 +226,7 @@ impl Fetch {
         match &self.origin {
             Source::Samples(first, _) | Source::Run { first, .. } => *first,
             Source::Package { number, .. } => *number,
+            Source::Node(_) => self.parts.first().map_or(0, |part| part.id),
         }
     }
 

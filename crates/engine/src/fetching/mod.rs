@@ -5,8 +5,9 @@
 //! turn in four. Plans say which reads are one request; queued reads that no plan makes and that lie side by side, up to a
 //! mebibyte, become one when the first is begun. A request is taken off a queue as a [`Fetch`], which a thread of the
 //! [pool](pool) carries out without the lock; what became of it is said to [`complete`]. Requests for what is in memory
-//! under another name are not made: see [`equal`].
+//! under another name are not made: see [`equal`]. What another node of a cluster decides is asked of that node: see [`asking`].
 
+mod asking;
 mod complete;
 mod equal;
 mod fetch;
@@ -22,12 +23,13 @@ use hotset_core::run::TOGETHER;
 use hotset_core::{Error, Id, Result};
 use hotset_store::package::PackageStore;
 
-pub(crate) use fetch::{PackingRead, Wanted};
+pub(crate) use asking::{MOST_BYTES, MOST_SLOTS, Question};
+pub(crate) use fetch::{Fetch, PackingRead, Wanted};
 pub use peer::ContentPeer;
 pub(crate) use pool::wake;
 
 use equal::{Coming, Following};
-use fetch::{Brought, Fetch, Part};
+use fetch::{Brought, Part};
 use pool::Threads;
 
 use crate::dataset::Dataset;
@@ -47,6 +49,8 @@ pub(crate) enum Cause {
     Recovery,
     /// Its bytes are there, and it is measured how long a read takes.
     Probe,
+    /// Another node decides it, counts it, and is asked for it.
+    Asked,
     /// No plan serves it.
     Unplanned,
 }
@@ -68,13 +72,15 @@ pub(crate) enum Origin {
     Run(u32, Arc<Packages>),
     /// In a package that was written.
     Package(u32, Arc<Packages>, Arc<PackageStore>),
+    /// At the node that owns them.
+    Node(Question),
 }
 
 impl Origin {
     /// The package, and those that it is one of.
     pub(crate) fn package(&self) -> Option<(u32, &Arc<Packages>)> {
         match self {
-            Self::Store => None,
+            Self::Store | Self::Node(_) => None,
             Self::Run(number, packages) | Self::Package(number, packages, _) => Some((*number, packages)),
         }
     }
@@ -124,10 +130,16 @@ pub(crate) struct Fetching {
     urgent: VecDeque<u64>,
     ahead: VecDeque<u64>,
     packing: VecDeque<PackingRead>,
+    /// What other nodes are to be asked for.
+    asking: VecDeque<u64>,
+    /// How many questions each of them is answering.
+    asked: HashMap<String, usize>,
     /// Requests begun so far.
     turns: u64,
     coming: Coming,
-    threads: Threads,
+    /// Those that read from storage, and those that ask other nodes.
+    readers: Threads,
+    askers: Threads,
 }
 
 impl Fetching {
@@ -174,7 +186,14 @@ impl Fetching {
     }
 
     fn push(&mut self, request: Option<u64>, urgent: bool) {
-        if urgent { self.urgent.extend(request) } else { self.ahead.extend(request) }
+        let of_node =
+            |number| self.requests.get(number).is_some_and(|of| matches!(of.origin, Origin::Node(_)));
+        match (request.as_ref().is_some_and(of_node), urgent) {
+            (false, true) => self.urgent.extend(request),
+            (false, false) => self.ahead.extend(request),
+            (true, true) => request.into_iter().for_each(|request| self.asking.push_front(request)),
+            (true, false) => self.asking.extend(request),
+        }
     }
 
     /// A reader waits for an object: its request goes before those that none waits for.
@@ -202,6 +221,11 @@ impl Fetching {
     /// Whether the bytes of an object have not come.
     pub(crate) fn is_pending(&self, object: u32) -> bool {
         self.pending.contains_key(&object)
+    }
+
+    /// Whether an object comes from the node that owns its sample, as long as that is not known to fail.
+    pub(crate) fn is_asked(&self, object: u32) -> bool {
+        self.pending.get(&object).is_some_and(|pending| pending.payer.cause == Cause::Asked && !pending.alone)
     }
 
     /// Why the last attempt at an object failed, or else that at any.
@@ -393,7 +417,12 @@ impl Fetching {
 
     /// Requests that threads carry out now.
     pub(crate) fn in_flight(&self) -> usize {
-        self.threads.busy()
+        self.readers.busy()
+    }
+
+    /// Questions that other nodes are asked now.
+    pub(crate) fn asked_in_flight(&self) -> usize {
+        self.askers.busy()
     }
 }
 
@@ -418,8 +447,11 @@ impl Fetching {
             }
         }
         for (number, request) in &self.requests {
-            let queued = self.urgent.contains(number) || self.ahead.contains(number) || self.follows(*number);
-            assert!(queued || request.origin.package().is_some(), "request {number} is in no queue");
+            let queued = [&self.urgent, &self.ahead, &self.asking].iter().any(|queue| queue.contains(number));
+            assert!(
+                queued || self.follows(*number) || request.origin.package().is_some(),
+                "request {number} is in no queue"
+            );
         }
     }
 }

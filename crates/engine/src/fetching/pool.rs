@@ -1,7 +1,8 @@
 //! The threads that carry out fetches.
 //!
 //! Each takes one request at a time, so requests in flight never exceed the pool's size, and a place in the arena is
-//! never outlived by a read that writes to it. Threads start when there is work and end after a while without any.
+//! never outlived by a read that writes to it. Threads start when there is work and end after a while without any. Other nodes
+//! are asked by threads of their own: two nodes that wait for each other go on reading from storage, and so answer.
 //!
 //! A read that fails transiently is tried again after a pause that doubles up to two seconds and a half more, a number of
 //! times: nothing below tries anything again. A reader that gives up waiting before hears the last cause.
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use hotset_store::ReadError;
 
-use super::Begun;
-use super::fetch::{Brought, Fetch};
+use super::fetch::{Brought, Fetch, Source};
+use super::{Begun, Fetching};
 use crate::engine::Shared;
 use crate::state::State;
-use crate::sync::{self, thread};
+use crate::sync::{self, Condvar, thread};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -24,7 +25,19 @@ const IDLE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The threads there are.
+/// The most threads that ask other nodes.
+const ASKERS: usize = 16;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// It reads from storage.
+    Reads,
+    /// It asks other nodes.
+    Asks,
+}
+
+/// The threads there are for one kind of work.
 #[derive(Default)]
 pub(super) struct Threads {
     all: usize,
@@ -41,16 +54,21 @@ impl Threads {
 /// Wakes or starts as many threads as there are queued requests, within the limit. Called with the lock held, after
 /// anything that may have queued some.
 pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
-    let most = state.config.concurrency;
-    let fetching = state.rooms.fetching_mut();
-    let (queued, threads) = (fetching.queued(), &mut fetching.threads);
+    for (work, most) in [(Work::Reads, state.config.concurrency), (Work::Asks, ASKERS)] {
+        wake_for(work, most, shared, state.rooms.fetching_mut());
+    }
+}
+
+fn wake_for(work: Work, most: usize, shared: &Arc<Shared>, fetching: &mut Fetching) {
+    let queued = fetching.queued_for(work);
+    let threads = fetching.threads(work);
     for _ in 0..queued.min(threads.idle) {
-        shared.work.notify_one();
+        work.signal(shared).notify_one();
     }
     for _ in 0..queued.saturating_sub(threads.idle).min(most.saturating_sub(threads.all)) {
         let own = Arc::clone(shared);
-        let builder = thread::Builder::new().name("hotset-read".into()).stack_size(512 << 10);
-        match builder.spawn(move || run(&own)) {
+        let builder = thread::Builder::new().name(work.name().into()).stack_size(512 << 10);
+        match builder.spawn(move || run(&own, work)) {
             Ok(_) => threads.all += 1,
             Err(error) => {
                 tracing::warn!(%error, threads = threads.all, "cannot start another reader thread");
@@ -60,21 +78,54 @@ pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
     }
 }
 
-fn run(shared: &Arc<Shared>) {
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reads => "hotset-read",
+            Self::Asks => "hotset-ask",
+        }
+    }
+
+    /// What says that there is some.
+    fn signal(self, shared: &Shared) -> &Condvar {
+        match self {
+            Self::Reads => &shared.work,
+            Self::Asks => &shared.asks,
+        }
+    }
+}
+
+impl Fetching {
+    fn threads(&mut self, work: Work) -> &mut Threads {
+        match work {
+            Work::Reads => &mut self.readers,
+            Work::Asks => &mut self.askers,
+        }
+    }
+
+    fn queued_for(&self, work: Work) -> usize {
+        match work {
+            Work::Reads => self.queued(),
+            Work::Asks => self.asking.len(),
+        }
+    }
+}
+
+fn run(shared: &Arc<Shared>, work: Work) {
     let mut state = shared.lock();
     loop {
         if state.is_stopping() {
             break;
         }
-        let begun = state.begin_fetch();
+        let begun = state.begin_fetch(work);
         if let Some(Begun::Fetch(mut fetch)) = begun {
-            state.rooms.fetching_mut().threads.busy += 1;
+            state.rooms.fetching_mut().threads(work).busy += 1;
             drop(state);
             let began = Instant::now();
             let (requests, outcome) = repeat(shared, &mut fetch);
             state = shared.lock();
             state.end_fetch(fetch, requests, began.elapsed(), outcome);
-            state.rooms.fetching_mut().threads.busy -= 1;
+            state.rooms.fetching_mut().threads(work).busy -= 1;
             // What it did not bring is queued.
             wake(shared, &mut state);
             continue;
@@ -87,15 +138,15 @@ fn run(shared: &Arc<Shared>) {
             state = shared.give_way(state);
             continue;
         }
-        state.rooms.fetching_mut().threads.idle += 1;
-        let (back, waited) = sync::wait(&shared.work, state, IDLE);
+        state.rooms.fetching_mut().threads(work).idle += 1;
+        let (back, waited) = sync::wait(work.signal(shared), state, IDLE);
         state = back;
-        state.rooms.fetching_mut().threads.idle -= 1;
-        if waited && state.rooms.fetching_mut().queued() == 0 {
+        state.rooms.fetching_mut().threads(work).idle -= 1;
+        if waited && state.rooms.fetching().queued_for(work) == 0 {
             break;
         }
     }
-    state.rooms.fetching_mut().threads.all -= 1;
+    state.rooms.fetching_mut().threads(work).all -= 1;
 }
 
 impl State {
@@ -113,8 +164,11 @@ impl State {
     }
 
     /// Takes the next request off the queues.
-    fn begin_fetch(&mut self) -> Option<Begun> {
+    fn begin_fetch(&mut self, work: Work) -> Option<Begun> {
         let Self { jobs, rooms, .. } = self;
+        if work == Work::Asks {
+            return rooms.begin_asking().map(Begun::Fetch);
+        }
         rooms.begin_fetch(|job, package| {
             let queue = jobs.get(job).and_then(|job| job.packages.queue());
             !queue.is_some_and(|queue| queue.is_making(package))
@@ -124,6 +178,9 @@ impl State {
 
 /// Makes one fetch, with repetitions; how many requests it took.
 fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError>) {
+    if matches!(fetch.origin, Source::Node(_)) {
+        return (1, fetch.attempt());
+    }
     let peer = shared.peer.get().map(|peer| &**peer);
     if let Some(brought) = peer.and_then(|peer| fetch.ask_peer(peer)) {
         return (1, Ok(brought));

@@ -7,13 +7,15 @@
 
 use std::sync::Arc;
 
+use hotset_core::counters::WaitReason;
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
 
 use super::job::Job;
 use crate::benefits::divide_anew;
-use crate::engine::{Engine, LOOK_UP, read_ahead};
+use crate::engine::{Engine, LOOK_UP};
 use crate::planning::make;
+use crate::read_on::read_ahead;
 use crate::rooms::Rooms;
 use crate::serving::{Buffers, MOST_RANKS};
 use crate::state::State;
@@ -31,6 +33,19 @@ impl Engine {
         start: u64,
         join: bool,
     ) -> Result<Arc<Plan>> {
+        self.begin(job, epoch, (rank, world), start, Joining { join, away: false })
+    }
+
+    /// The same for a rank that is on this node or on another.
+    pub(crate) fn begin(
+        &self,
+        job: &str,
+        epoch: u64,
+        (rank, world): (u32, u32),
+        start: u64,
+        how: Joining,
+    ) -> Result<Arc<Plan>> {
+        let join = how.join;
         check_rank(rank, world)?;
         check_epoch(epoch)?;
         let mut state = self.shared.lock();
@@ -40,13 +55,16 @@ impl Engine {
             asked.ask_for(epoch, rank);
             self.shared.planned.notify_all();
         }
+        let mut waits = false;
         loop {
             let State { jobs, rooms, config, .. } = &mut *state;
             let asked = jobs.still(serial)?;
             if !asked.needs_plan(rooms, epoch, world, join)? {
                 break;
             }
-            let gathered = join || asked.is_gathered(epoch, false);
+            // Counted where it is made.
+            waits = !asked.nodes.role().is_follower();
+            let gathered = join || asked.nodes.role().is_follower() || asked.is_gathered(epoch, false);
             if !asked.ranks.is_planning() && (gathered || asked.ranks.begins_late(config.patience)) {
                 if !gathered {
                     asked.run.tally_mut().overdue(epoch);
@@ -55,7 +73,7 @@ impl Engine {
                 }
                 asked.ranks.set_planning(Some(epoch));
                 drop(state);
-                state = make(&self.shared, serial, epoch, world)?;
+                state = make(&self.shared, serial, epoch, Some(world))?;
                 continue;
             }
             if state.is_stopping() {
@@ -65,13 +83,26 @@ impl Engine {
             state = back;
         }
         let State { jobs, rooms, .. } = &mut *state;
-        let plan = jobs.still(serial)?.enter(rooms, epoch, (rank, world), start, join)?;
+        let entered = jobs.still(serial)?;
+        let plan = entered.enter(rooms, epoch, (rank, world), start, how)?;
+        if waits {
+            entered.run.tally_mut().waited_for(Some(epoch), WaitReason::Plan);
+        }
         if rooms.caches_mut().set_gpus(serial, world) {
             divide_anew(&self.shared, &mut state);
         }
         read_ahead(&self.shared, state, serial)?;
         Ok(plan)
     }
+}
+
+/// How a rank begins an epoch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joining {
+    /// As a reader that joins, which changes nothing.
+    pub(crate) join: bool,
+    /// On another node.
+    pub(crate) away: bool,
 }
 
 pub(crate) fn check_rank(rank: u32, world: u32) -> Result<()> {
@@ -102,6 +133,7 @@ impl Job {
             && let Some(planner) = &self.planner
         {
             planner.rewind(epoch);
+            self.nodes.go_back();
         }
         self.ranks.want_to_begin();
     }
@@ -116,7 +148,15 @@ impl Job {
                 Err(Error::invalid(format!(
                     "epoch {epoch} of job `{}` was begun by {} ranks and now by one of {world}: use the same \
                      `world` in every rank",
-                    self.request.job,
+                    self.name(),
+                    schedule.plan().world()
+                )))
+            }
+            Some(schedule) if schedule.begun() && schedule.layout().is_some() => {
+                Err(Error::invalid(format!(
+                    "epoch {epoch} of job `{}` was begun by {} ranks on several nodes, and cannot be gone on with by {world}: \
+                 use as many as before, or begin at the start of an epoch",
+                    self.name(),
                     schedule.plan().world()
                 )))
             }
@@ -149,7 +189,7 @@ impl Job {
         epoch: u64,
         (rank, world): (u32, u32),
         start: u64,
-        join: bool,
+        Joining { join, away }: Joining,
     ) -> Result<Arc<Plan>> {
         let start = usize::try_from(start).unwrap_or(usize::MAX);
         if !join {
@@ -158,17 +198,34 @@ impl Job {
         let schedule = self.schedule(epoch)?;
         let plan = Arc::clone(schedule.plan());
         let anew = !schedule.begun();
+        let given = (0..plan.world()).map(|rank| schedule.served(rank) as u64).sum();
+        let first = start.saturating_mul(plan.world() as usize);
+        // What was passed because the rank was on another node is to be served here.
+        let moved = schedule.layout().is_some() && schedule.is_away(rank) && !away;
+        if schedule.layout().is_some() && schedule.is_away(rank) != away {
+            schedule.set_away(rank, away);
+            if away {
+                self.pass_visitors(rooms, epoch, rank)?;
+            }
+        }
+        if !join && !away {
+            self.nodes.visitors.begin(epoch, first);
+        }
+        if !join {
+            self.nodes.reach.begin(epoch, rank, start.min(plan.rank_len()));
+        }
         let mut left = Vec::new();
         let fresh = self.run.begin(epoch, rank, start, &mut left);
         let schedule = self.schedule(epoch)?;
         // A restored one may have slots that were served and not trained, by any rank.
-        let over = !fresh && (schedule.served(rank) > 0 || start > 0);
+        let over = moved || (!fresh && (schedule.served(rank) > 0 || start > 0));
         if !join && (over || schedule.is_restored()) {
             self.run.begin_again(epoch, rank, start, &mut left);
         }
-        // A training that starts over counts its epochs over; what was read ahead for them stays counted.
+        // A training that starts over counts its epochs over; what was read ahead for them stays counted, and what was given
+        // to other nodes for ranks of which this one has not heard.
         let counted = self.run.tally().epochs().get(&epoch);
-        if anew && counted.is_some_and(|counters| counters.served() > 0) {
+        if anew && counted.is_some_and(|counters| counters.served() > given) {
             self.forget(epoch);
         }
         self.ranks.begin((rank, world), epoch, join);
@@ -246,6 +303,7 @@ impl Job {
     /// Takes out a plan that serves nothing more; nothing passes of it any more that is packed.
     fn remove_schedule(&mut self, epoch: u64) {
         self.run.remove(epoch);
+        self.nodes.reach.forget(epoch);
         self.packages.queue().into_iter().for_each(|queue| queue.look_around());
     }
 
@@ -253,7 +311,10 @@ impl Job {
     pub(crate) fn drop_schedule(&mut self, rooms: &mut Rooms, epoch: u64) -> Result<()> {
         let begun = self.schedule(epoch)?.begun();
         let decided = self.run.abandon_from(epoch, 0);
-        self.abandon(rooms, epoch, decided.len(), &decided)?;
+        let schedule = self.schedule(epoch)?;
+        // What another node decides is counted there.
+        let count = decided.iter().filter(|&&(slot, _)| schedule.owns(slot)).count();
+        self.abandon(rooms, epoch, count, &decided)?;
         self.remove_schedule(epoch);
         if !begun {
             self.forget(epoch);

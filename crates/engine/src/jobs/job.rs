@@ -10,6 +10,7 @@ use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
 use super::clients::Clients;
+use super::nodes::JobNodes;
 use super::packages::JobPackages;
 use super::probing::Probing;
 use super::ranks::Ranks;
@@ -19,12 +20,19 @@ use crate::config::{JobGrant, JobRequest};
 use crate::dataset::Dataset;
 use crate::planner::PlannerHandle;
 
+/// How a job was opened.
+pub(crate) struct Opened {
+    /// What was asked for.
+    pub(crate) request: JobRequest,
+    /// What it was given.
+    pub(crate) grant: JobGrant,
+}
+
 /// One training.
 pub(crate) struct Job {
     /// Its number on this server.
     pub(crate) serial: u64,
-    pub(crate) request: JobRequest,
-    pub(crate) grant: JobGrant,
+    pub(crate) opened: Opened,
     pub(crate) dataset: Arc<Dataset>,
     /// Its plans, its cache and its tally.
     pub(crate) run: JobRun,
@@ -36,6 +44,7 @@ pub(crate) struct Job {
     pub(crate) probing: Probing,
     pub(crate) notices: Notices,
     pub(crate) clients: Clients,
+    pub(crate) nodes: JobNodes,
 }
 
 impl Job {
@@ -43,8 +52,7 @@ impl Job {
     pub(crate) fn new(request: JobRequest, grant: JobGrant, dataset: Arc<Dataset>, run: JobRun) -> Self {
         Self {
             serial: 0,
-            request,
-            grant,
+            opened: Opened { request, grant },
             dataset,
             run,
             planner: None,
@@ -54,12 +62,28 @@ impl Job {
             probing: Probing::default(),
             notices: Notices::default(),
             clients: Clients::default(),
+            nodes: JobNodes::default(),
         }
+    }
+
+    /// What makes its plans, and its packages.
+    pub(crate) fn equip(&mut self, planner: Option<Arc<PlannerHandle>>, packages: JobPackages) {
+        (self.planner, self.packages) = (planner, packages);
+    }
+
+    /// It is taken in under this number, with what it knows of other nodes.
+    pub(crate) fn admit(&mut self, serial: u64, nodes: JobNodes) {
+        (self.serial, self.nodes) = (serial, nodes);
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.opened.request.job
     }
 
     /// The plan of an epoch, which is under way.
     pub(crate) fn schedule(&mut self, epoch: u64) -> Result<&mut Schedule> {
-        let job = &self.request.job;
+        let job = &self.opened.request.job;
         let lost = || Error::internal(format!("epoch {epoch} of job `{job}` lost its plan"));
         self.run.schedule_mut(epoch).ok_or_else(lost)
     }
@@ -86,6 +110,11 @@ impl Job {
         self.run.schedules().iter().find_map(|(&epoch, schedule)| Some((epoch, schedule.unread(id)?)))
     }
 
+    /// Whether this node owns a sample, by its newest plan.
+    pub(crate) fn owns(&self, id: Id) -> bool {
+        self.run.schedules().values().next_back().is_none_or(|schedule| schedule.owns_sample(id))
+    }
+
     /// A sample is to be read before `epoch`, to be re-evaluated.
     pub(crate) fn read_to_evaluate(&mut self, epoch: u64, id: Id) {
         self.ranks.must_read(id);
@@ -100,12 +129,12 @@ impl Job {
 
     /// Whether another request for this job asks for the same thing; the setting that differs if not.
     pub(crate) fn same_as(&self, other: &JobRequest) -> Result<()> {
-        match self.request.difference(other) {
+        match self.opened.request.difference(other) {
             None => Ok(()),
             Some(setting) => Err(hotset_core::Error::invalid(format!(
                 "job `{}` is already open with another `{setting}`: use the same settings in every process, or \
                  give this run a `job` name of its own",
-                self.request.job
+                self.name()
             ))),
         }
     }

@@ -3,46 +3,71 @@
 mod clients;
 mod epochs;
 mod job;
+mod nodes;
 mod order;
 mod pacing;
 mod packages;
 mod probing;
 mod ranks;
+mod reach;
 mod remarks;
 mod unplanned;
+mod visitors;
 mod window;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Kind, Result};
 
-pub(crate) use epochs::{check_epoch, check_rank};
+pub(crate) use epochs::{Joining, check_epoch, check_rank};
 pub(crate) use job::Job;
+pub(crate) use nodes::{Drawn, JobNodes};
 pub use pacing::Span;
 pub(crate) use packages::{JobPackages, PackageSource};
 pub(crate) use ranks::Choice;
 pub use ranks::Cut;
 pub(crate) use remarks::less_memory;
+pub(crate) use visitors::Visitors;
+
+use crate::stats::JobStats;
 
 /// All jobs that are open.
 #[derive(Default)]
 pub(crate) struct Jobs {
     open: BTreeMap<u64, Job>,
     names: HashMap<String, u64>,
+    /// The figures of the last ones that have ended, until they are asked for.
+    figures: VecDeque<JobStats>,
 }
 
+/// The most jobs whose figures stay when they have ended.
+const ENDED: usize = 256;
+
 impl Jobs {
+    /// A job ends with these figures.
+    pub(crate) fn note_ended(&mut self, figures: JobStats) {
+        self.figures.push_back(figures);
+        if self.figures.len() > ENDED {
+            self.figures.pop_front();
+        }
+    }
+
+    /// The figures of jobs that have ended since this was asked last.
+    pub(crate) fn take_ended(&mut self) -> Vec<JobStats> {
+        std::mem::take(&mut self.figures).into()
+    }
+
     /// Takes a job in.
     pub(crate) fn insert(&mut self, job: Job) {
-        self.names.insert(job.request.job.clone(), job.serial);
+        self.names.insert(job.name().to_owned(), job.serial);
         self.open.insert(job.serial, job);
     }
 
     /// Takes a job out.
     pub(crate) fn remove(&mut self, serial: u64) -> Option<Job> {
         let job = self.open.remove(&serial)?;
-        self.names.remove(&job.request.job);
+        self.names.remove(job.name());
         Some(job)
     }
 
@@ -86,6 +111,16 @@ impl Jobs {
 
     pub(crate) fn serials(&self) -> Vec<u64> {
         self.open.keys().copied().collect()
+    }
+
+    /// Those whose windows have moved on, and what entered them was not read.
+    pub(crate) fn behind(&self) -> Vec<u64> {
+        self.open.values().filter(|job| job.window.is_behind()).map(|job| job.serial).collect()
+    }
+
+    /// Those that read on when memory is let go of.
+    pub(crate) fn short(&self) -> Vec<u64> {
+        self.open.values().filter(|job| job.window.is_short()).map(|job| job.serial).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -91,7 +91,7 @@ impl Job {
     /// A package is not as it was written: plans do without it from now on.
     pub(crate) fn lose_package(&mut self, epoch: u64, package: u32, damage: &str) {
         self.run.tally_mut().package_lost(epoch);
-        tracing::warn!(job = self.request.job, package, damage, "a package was dropped");
+        tracing::warn!(job = self.name(), package, damage, "a package was dropped");
         if let Some(planner) = &self.planner {
             planner.lost(package);
         }

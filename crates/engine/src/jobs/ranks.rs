@@ -5,10 +5,12 @@
 //! is given up after a while, and the next plans do not wait for it until it is heard of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::Id;
 use hotset_core::bits::Bits;
+use hotset_core::cluster::{Layout, Ownership};
 use hotset_core::importance::cut;
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
@@ -81,6 +83,19 @@ impl Ranks {
         self.begun = begun;
     }
 
+    /// Goes on where the home of a job was, as far as that is not known here.
+    pub(crate) fn take_over(&mut self, cuts: &BTreeMap<u64, Cut>, begun: &BTreeMap<u32, u64>) {
+        for (&epoch, &cut) in cuts {
+            self.cuts.entry(epoch).or_insert(cut);
+        }
+        for (&rank, &epoch) in begun {
+            for newest in [self.begun.entry(rank), self.arrived.entry(rank)] {
+                let newest = newest.or_insert(epoch);
+                *newest = epoch.max(*newest);
+            }
+        }
+    }
+
     /// Remembers how a plan is cut.
     pub(crate) fn note_cut(&mut self, plan: &Plan) {
         self.cuts.insert(plan.epoch(), Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
@@ -110,6 +125,11 @@ impl Ranks {
     /// The newest epoch of all.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.begun.values().max().copied()
+    }
+
+    /// Whether all ranks that have begun any epoch are in later ones.
+    pub(crate) fn have_left(&self, epoch: u64) -> bool {
+        !self.begun.is_empty() && self.begun.values().all(|&begun| begun > epoch)
     }
 
     /// A rank asks for an epoch, and so has left those before.
@@ -184,10 +204,10 @@ impl Ranks {
         before
     }
 
-    /// The samples that are re-evaluated before `epoch` were chosen.
-    pub(crate) fn chosen(&mut self, epoch: u64) {
+    /// The samples that are re-evaluated before `epoch` were chosen, or could not be and the next rank that asks tries.
+    pub(crate) fn chosen(&mut self, epoch: u64, done: bool) {
         if self.gathering.epoch == epoch {
-            self.gathering.choice = Choice::Made;
+            self.gathering.choice = if done { Choice::Made } else { Choice::Open };
         }
     }
 
@@ -267,6 +287,21 @@ impl Job {
         let gathered =
             |rank| self.ranks.has_reported(before, rank, over.rank_len) || self.has_left(before, rank);
         !planner.needs_losses || (0..over.world).all(gathered)
+    }
+
+    /// Whether every slot of an epoch is decided that this node decides, or all ranks have left it.
+    pub(crate) fn has_decided(&self, epoch: u64) -> bool {
+        match self.run.schedule(epoch) {
+            Some(schedule) => schedule.has_decided_own(),
+            None => self.ranks.have_left(epoch),
+        }
+    }
+
+    /// How the newest plan lies over nodes, where it is one for `world` ranks.
+    pub(crate) fn nodes_of(&self, world: u32) -> Option<(Arc<Layout>, Arc<Ownership>)> {
+        let newest = self.run.schedules().values().next_back()?;
+        let nodes = (Arc::clone(newest.layout()?), Arc::clone(newest.ownership()?));
+        (newest.plan().world() == world).then_some(nodes)
     }
 
     /// Goes on without the ranks that the plan of `epoch` has waited for.

@@ -60,8 +60,9 @@ impl Job {
     /// What a user should know of it and of its cache now.
     pub(crate) fn remarks(&self, cache: &Cache) -> Vec<Remark> {
         let mut remarks: Vec<Remark> =
-            self.grant.remarks.iter().map(|text| Remark::warning(OPENING, text.as_str())).collect();
-        let told = self.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
+            self.opened.grant.remarks.iter().map(|text| Remark::warning(OPENING, text.as_str())).collect();
+        let told =
+            self.opened.request.packages.as_deref().is_some_and(|place| place != OFF) || !remarks.is_empty();
         if self.packages.source().is_none()
             && !told
             && cache.policy().takes_packages()
@@ -72,8 +73,8 @@ impl Job {
                 "no packages, so the whole cache is for hard samples: `packages=` names a place",
             ));
         }
-        let (capacity, asked) = (cache.policy().capacity(), self.grant.asked);
-        if self.grant.remarks.is_empty() && capacity < asked.min(self.dataset.catalog.bytes()) {
+        let (capacity, asked) = (cache.policy().capacity(), self.opened.grant.asked);
+        if self.opened.grant.remarks.is_empty() && capacity < asked.min(self.dataset.catalog.bytes()) {
             let text = format!(
                 "its cache may keep {} of the {} that `cache=` asks for: memory is divided between all that is \
                  trained here",
@@ -109,7 +110,7 @@ impl Job {
             .fold((0, 0), |(kept, rejected), some| {
                 (kept + some.clock.reported, rejected + some.clock.rejected_scores)
             });
-        let strategy = &self.grant.strategy;
+        let strategy = &self.opened.grant.strategy;
         if kept == 0 && rejected > 0 {
             let text = format!(
                 "strategy `{strategy}` was told {rejected} losses, and none can be used: each is negative, infinite or not \

@@ -13,6 +13,10 @@ pub(crate) struct Window {
     shared: HashMap<(u64, usize), Arc<[usize]>>,
     /// The most samples asked for at once.
     largest_batch: usize,
+    /// Whether reading ahead has ended for want of memory that others have.
+    short: bool,
+    /// Whether it has moved on, and what entered it was not read.
+    behind: bool,
 }
 
 impl Window {
@@ -51,6 +55,26 @@ impl Window {
     /// A slot is read, or will not be.
     pub(crate) fn forget(&mut self, epoch: u64, slot: usize) {
         self.shared.remove(&(epoch, slot));
+    }
+
+    /// Reading ahead has ended for want of memory that others have, or goes on.
+    pub(crate) fn set_short(&mut self, short: bool) {
+        self.short = short;
+    }
+
+    /// It has moved on, or what entered it is read.
+    pub(crate) fn set_behind(&mut self, behind: bool) {
+        self.behind = behind;
+    }
+
+    /// Whether it has moved on, and what entered it was not read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// Whether others must let go of memory before it is read on.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short
     }
 
     /// So many samples are asked for at once.

@@ -9,6 +9,7 @@
 mod allocator;
 mod arena;
 mod contents;
+mod lending;
 mod object;
 mod segment;
 mod table;
@@ -108,8 +109,13 @@ impl Residency {
     }
 
     /// Makes an object for a read of a sample that no table names, so that only who holds it sees it.
-    pub(crate) fn create_apart(&mut self, dataset: &Dataset, id: Id) -> Result<Option<u32>> {
-        self.make(dataset, id, None)
+    pub(crate) fn create_apart(
+        &mut self,
+        dataset: &Dataset,
+        id: Id,
+        spill: Option<u32>,
+    ) -> Result<Option<u32>> {
+        self.make(dataset, id, spill)
     }
 
     fn make(&mut self, dataset: &Dataset, id: Id, spill: Option<u32>) -> Result<Option<u32>> {
@@ -127,6 +133,7 @@ impl Residency {
             block,
             content: None,
             fill: Fill::Queued,
+            failed: false,
             current: false,
             holds: 0,
             leases: 0,
@@ -223,26 +230,6 @@ impl Residency {
         object.content.into_iter().for_each(|content| self.contents.lease(content));
     }
 
-    /// Leases an object that is whole to look at its bytes. `None` if it lies in memory of one batch's own, which goes
-    /// with the batch.
-    pub(crate) fn lend(&mut self, key: u32) -> Option<View> {
-        let object = &self.objects[key as usize];
-        if object.fill != Fill::Ready || self.is_spilled(key) {
-            return None;
-        }
-        let target = self.arena.target(self.block(object), object.length())?;
-        self.hold(key);
-        self.lease(key);
-        self.lent += 1;
-        Some(View::leased(target))
-    }
-
-    /// Packing has looked at the bytes of an object.
-    pub(crate) fn end_lending(&mut self, key: u32) {
-        self.lent -= 1;
-        self.end_lease(key);
-    }
-
     /// A lease on an object has ended.
     pub(crate) fn end_lease(&mut self, key: u32) {
         let object = &mut self.objects[key as usize];
@@ -273,7 +260,7 @@ impl Residency {
     /// An object's bytes did not come. Its sample has none from now on.
     pub(crate) fn fail_read(&mut self, key: u32) {
         let object = &mut self.objects[key as usize];
-        object.fill = Fill::Ready;
+        (object.fill, object.failed) = (Fill::Ready, true);
         let (dataset, id, current) = (object.dataset, object.id, object.current);
         if current { self.detach(dataset, id) } else { self.settle(key) }
     }
@@ -369,6 +356,11 @@ impl Residency {
     /// A segment outside the limit for samples of these sizes.
     pub(crate) fn spill(&mut self, sizes: impl Iterator<Item = u64>) -> Result<u32> {
         self.arena.spill(sizes)
+    }
+
+    /// Whether there is memory of one batch's own.
+    pub(crate) fn has_spills(&self) -> bool {
+        self.arena.has_spills()
     }
 
     /// Whether an object lies in memory of one batch's own.

@@ -15,7 +15,7 @@ pub(crate) enum Fill {
     Queued,
     /// A thread is writing it.
     Reading,
-    /// Whole.
+    /// Whole, or never to be.
     Ready,
 }
 
@@ -30,6 +30,8 @@ pub(crate) struct Object {
     pub(super) block: Block,
     pub(super) content: Option<ContentKey>,
     pub(super) fill: Fill,
+    /// Whether its bytes did not come, and will not.
+    pub(super) failed: bool,
     /// Whether its table entry names it. A newer read of the same sample may have taken its place.
     pub(super) current: bool,
     /// Readers that wait for it.
@@ -53,6 +55,11 @@ impl Object {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.fill == Fill::Ready
+    }
+
+    /// Whether its bytes have come.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_ready() && !self.failed
     }
 
     /// The sample's bytes.

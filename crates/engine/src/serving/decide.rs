@@ -21,6 +21,9 @@ use crate::rooms::Rooms;
 /// Slots decided in one hold of the lock.
 pub(super) const DECISIONS: usize = 512;
 
+/// Positions of each rank before what another node asks for that are read ahead with it.
+const NEAR: usize = 256;
+
 /// How far a job may read ahead.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
@@ -58,7 +61,48 @@ impl Job {
         fetch: bool,
         buffers: &mut Buffers,
     ) -> Result<(usize, bool)> {
-        while self.run.step(rooms.cache_mut(self.serial)?, &mut buffers.changes) {}
+        let next = self.run.next_block();
+        self.decide_block(rooms, next, fetch, buffers)
+    }
+
+    /// Decides an epoch as far as slot `last`, for another node, but not many more than `left` slots. Those that lie near the
+    /// `first` are read as far as there is memory, whatever its own window: another node is ahead of this one. Those far
+    /// behind it may have been served long ago. True when there is more to do.
+    pub(crate) fn decide_for_node(
+        &mut self,
+        rooms: &mut Rooms,
+        (epoch, (first, last)): (u64, (usize, usize)),
+        transient: u64,
+        left: &mut usize,
+    ) -> Result<bool> {
+        let mut buffers = Buffers::default();
+        while let Some(schedule) = self.run.schedule(epoch).filter(|schedule| schedule.frontier() <= last) {
+            if *left == 0 {
+                return Ok(true);
+            }
+            let near = schedule.frontier().saturating_add(NEAR * schedule.plan().world() as usize) >= first;
+            let fetch = near && self.opened.request.prefetch && rooms.residency().transient() < transient;
+            let (decided, _) = self.decide(rooms, fetch, &mut buffers)?;
+            *left = left.saturating_sub(decided);
+            if decided == 0 {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The same where it is known which block comes next.
+    fn decide_block(
+        &mut self,
+        rooms: &mut Rooms,
+        mut next: Option<(u64, Range<usize>)>,
+        fetch: bool,
+        buffers: &mut Buffers,
+    ) -> Result<(usize, bool)> {
+        let cache = rooms.cache_mut(self.serial)?;
+        while let Some(at) = next {
+            next = self.run.step_at(at, cache, &mut buffers.changes);
+        }
         self.carry_out(rooms, fetch, buffers)
     }
 
@@ -126,8 +170,21 @@ impl Job {
         admitted: bool,
         fetch: bool,
     ) -> Result<Option<Read>> {
-        let waits = self.waits_for(id, (epoch, slot));
+        if outcome == Outcome::Elsewhere {
+            self.pass(epoch, slot)?;
+            return Ok(None);
+        }
+        let silent = self.is_silent(epoch, slot);
+        let fetch = fetch && !silent;
         let present = rooms.residency().object(self.dataset.key, id);
+        if outcome == Outcome::Hit && present.is_some() && !admitted && !silent {
+            if fetch {
+                self.copy_ahead(rooms, (epoch, slot, id));
+            }
+            self.wait(rooms, epoch, slot, id)?;
+            return Ok(None);
+        }
+        let waits = self.waits_for(id, (epoch, slot));
         // What another job has, waits for or reads is shared, what lingers of our own is not.
         let shared = present.is_some_and(|object| {
             let (residency, dataset) = (rooms.residency(), self.dataset.key);
@@ -152,16 +209,20 @@ impl Job {
                 }
                 None
             }
-            Outcome::Single if shared => Some(Read::Joined),
+            Outcome::Single if shared && !silent => Some(Read::Joined),
             // A slot of the same block that waits for the same sample needs its own bytes.
             Outcome::Single if fetch && !waits => {
                 let payer = self.payer(epoch, Cause::Planned);
                 Some(rooms.expect_ahead(&self.dataset, id, payer).map_or(Read::Later, Read::Made))
             }
             Outcome::Single => Some(Read::Later),
+            // Another node decides it.
+            Outcome::Elsewhere => None,
         };
-        if !matches!(read, Some(Read::Later)) {
-            self.wait(rooms, epoch, slot, id)?;
+        match read {
+            Some(Read::Later) => {}
+            _ if silent => self.schedule(epoch)?.see_later(slot),
+            _ => self.wait(rooms, epoch, slot, id)?,
         }
         Ok(read)
     }
@@ -263,10 +324,15 @@ impl Job {
         self.run.left(epoch, count, decided);
         let schedule = self.schedule(epoch)?;
         if !schedule.is_restored() {
-            let plan = schedule.plan().clone();
+            let (plan, elsewhere) = (schedule.plan().clone(), schedule.ownership().cloned());
+            let elsewhere = |id: Id| elsewhere.as_ref().is_some_and(|of| !of.owns(id));
             for &(slot, _) in decided.iter().filter(|(_, stage)| *stage == Stage::Unread) {
+                let id = plan.ids()[slot];
+                if elsewhere(id) {
+                    continue;
+                }
                 let requests = u64::from(self.window.shared(epoch, slot).is_none());
-                let bytes = self.dataset.size(plan.ids()[slot]);
+                let bytes = self.dataset.size(id);
                 self.run.tally_mut().joined(Some(epoch), Traffic { reads: 1, requests, bytes });
             }
         }
@@ -283,6 +349,7 @@ impl Job {
         for &(slot, stage) in decided {
             let id = self.schedule(epoch)?.id(slot);
             self.window.forget(epoch, slot);
+            self.forget_visitor(rooms, epoch, slot);
             if stage == Stage::Waiting {
                 self.window.leave(self.dataset.size(id));
                 rooms.claim(&self.dataset, id, false);
@@ -291,11 +358,28 @@ impl Job {
         Ok(())
     }
 
-    /// Reads on along its plans, as far as the budget reaches. True if the lock should be let go of before going on.
+    /// Reads on along its plans, and asks other nodes, as far as the budget reaches. True if the lock should be let go of
+    /// before going on.
     pub(crate) fn read_ahead(&mut self, rooms: &mut Rooms, budget: Budget) -> Result<bool> {
+        let more = self.decide_ahead(rooms, budget)?;
+        self.ask_ahead(rooms, budget)?;
+        Ok(more)
+    }
+
+    /// Whether this node has come to a job of another, and does not know yet where all of its ranks are: they may have
+    /// trained most of an epoch.
+    fn comes_late(&self) -> bool {
+        let begun = self.ranks.begun().len();
+        let mut plans = self.run.schedules().values();
+        self.nodes.role().is_follower()
+            && plans.next().is_some_and(|first| begun < first.plan().world() as usize)
+    }
+
+    fn decide_ahead(&mut self, rooms: &mut Rooms, budget: Budget) -> Result<bool> {
         let (mut left, mut buffers) = (DECISIONS, Buffers::default());
+        self.window.set_short(false);
         while left > 0 {
-            if !self.request.prefetch {
+            if !self.opened.request.prefetch || self.comes_late() {
                 return Ok(false);
             }
             let Some(next) = self.run.next_block() else { return Ok(false) };
@@ -318,20 +402,31 @@ impl Job {
         buffers: &mut Buffers,
     ) -> Result<(usize, bool)> {
         let first = block.start;
-        let plan = self.schedule(epoch)?.plan().clone();
-        let ids = &plan.ids()[block];
+        let Some(schedule) = self.run.schedule(epoch) else { return Ok((0, false)) };
+        // What other nodes own needs nothing yet, and what a silent rank is served.
+        let needs = |slot: &usize| schedule.owns(*slot) && !self.is_silent(epoch, *slot);
+        let ids = || block.clone().filter(needs).map(|slot| schedule.id(slot));
         // An earlier slot of the same sample is still to be served, and may need other bytes than this one.
         let cache = rooms.cache(self.serial)?;
-        if ids.iter().any(|&id| !cache.keeps(id) && self.waits_for(id, (epoch, first))) {
+        if ids().any(|id| !cache.keeps(id) && self.waits_for(id, (epoch, first))) {
             return Ok((0, false));
         }
-        let bytes: u64 = ids.iter().map(|&id| self.dataset.size(id)).sum();
+        let bytes: u64 = ids().map(|id| self.dataset.size(id)).sum();
         let window = self.window.bytes();
-        let full = window.saturating_add(bytes) > budget.window && window > 0;
-        if full || rooms.residency().transient() + bytes > budget.transient {
+        if bytes > 0 && window.saturating_add(bytes) > budget.window && window > 0 {
+            if !self.empty_silent(rooms)? {
+                return Ok((0, false));
+            }
+            return self.read_block(rooms, (epoch, block), budget, buffers);
+        }
+        let fits = |rooms: &Rooms| rooms.residency().transient() + bytes <= budget.transient;
+        let room = fits(rooms) || (rooms.press() && fits(rooms));
+        if !room {
+            self.window.set_short(true);
             return Ok((0, false));
         }
-        let (decided, room) = self.decide(rooms, true, buffers)?;
+        let (decided, room) = self.decide_block(rooms, Some((epoch, block)), true, buffers)?;
+        self.window.set_short(!room);
         Ok((decided, room && decided > 0))
     }
 

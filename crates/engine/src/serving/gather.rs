@@ -60,12 +60,18 @@ pub(crate) struct Place {
     pub(crate) last: usize,
 }
 
+/// The epoch and the slot that each sample of a batch takes; `None` for one that no plan waits for.
+pub(crate) type Slots = Vec<Option<(u64, usize)>>;
+
+/// Who asks for a sample: a reader, for the place of it in its batch, or another node.
+pub(super) type Asker<'a> = Option<(&'a Batch, usize)>;
+
 /// How far a plan was decided for a batch.
 pub(crate) enum CaughtUp {
     /// There is more to do.
     More,
-    /// As far as it takes; where the batch lies, if it is of one plan.
-    To(Option<Place>),
+    /// As far as it takes; where the batch lies, if it is of one plan, and the slot of each of its samples.
+    To(Option<Place>, Slots),
 }
 
 /// What samples are asked for.
@@ -126,7 +132,8 @@ impl Job {
         self.window.note_batch(batch.samples.len());
         // Nearly always one epoch: the first and the last slot asked for of each.
         let mut spans: Vec<(u64, usize, usize)> = Vec::new();
-        for (epoch, slot) in self.slots_of(batch)?.into_iter().flatten() {
+        let slots = self.slots_of(batch)?;
+        for &(epoch, slot) in slots.iter().flatten() {
             match spans.iter_mut().find(|span| span.0 == epoch) {
                 Some(span) => (span.1, span.2) = (span.1.min(slot), span.2.max(slot)),
                 None => spans.push((epoch, slot, slot)),
@@ -134,13 +141,15 @@ impl Job {
         }
         let mut left = SLICE;
         for &(epoch, first, last) in &spans {
+            self.nodes.visitors.reach(epoch, last);
+            self.note_reach(epoch, last);
             if self.decide_until(rooms, epoch, last, &mut left)? {
                 return Ok(CaughtUp::More);
             }
             self.overtake(rooms, epoch, first)?;
         }
-        let [(epoch, first, last)] = spans[..] else { return Ok(CaughtUp::To(None)) };
-        Ok(CaughtUp::To(Some(Place { epoch, first, last })))
+        let [(epoch, first, last)] = spans[..] else { return Ok(CaughtUp::To(None, slots)) };
+        Ok(CaughtUp::To(Some(Place { epoch, first, last }), slots))
     }
 
     /// Notes that `slots` were trained, and so were served, by the server before if not by this one. Those are decided as
@@ -156,7 +165,7 @@ impl Job {
     }
 
     /// The slot that each index of a request takes; `None` for one that no plan waits for.
-    fn slots_of(&self, batch: &Batch) -> Result<Vec<Option<(u64, usize)>>> {
+    fn slots_of(&self, batch: &Batch) -> Result<Slots> {
         if self.planner.is_none() {
             return Ok(vec![None; batch.samples.len()]);
         }
@@ -177,10 +186,7 @@ impl Job {
                 if begun < Some(epoch) {
                     return Err(Error::new(
                         Kind::Lost,
-                        format!(
-                            "rank {} has not begun epoch {epoch} of job `{}`",
-                            batch.rank, self.request.job
-                        ),
+                        format!("rank {} has not begun epoch {epoch} of job `{}`", batch.rank, self.name()),
                     ));
                 }
                 current = Some((epoch, self.run.schedule(epoch)));
@@ -230,13 +236,21 @@ impl Job {
         Ok(())
     }
 
-    /// Takes the slots and holds the objects of a request.
-    pub(crate) fn gather(&mut self, rooms: &mut Rooms, batch: &Batch) -> Result<Gathered> {
-        let slots = self.slots_of(batch)?;
+    /// Takes the slots and holds the objects of a request; its `slots` are known if nothing has happened since.
+    pub(crate) fn gather(
+        &mut self,
+        rooms: &mut Rooms,
+        batch: &Batch,
+        slots: Option<Slots>,
+    ) -> Result<Gathered> {
+        let slots = match slots {
+            Some(slots) => slots,
+            None => self.slots_of(batch)?,
+        };
         let mut items = Vec::with_capacity(batch.samples.len());
         for (position, (&(_, id), slot)) in batch.samples.iter().zip(slots).enumerate() {
             let item = match slot {
-                Some((epoch, slot)) => self.take(rooms, batch, position, (epoch, slot, id)),
+                Some((epoch, slot)) => self.take(rooms, Some((batch, position)), (epoch, slot, id)),
                 None => self.hold_unplanned(rooms, batch, position, id),
             };
             match item {
@@ -256,19 +270,22 @@ impl Job {
     }
 
     /// Takes a decided slot. Its claim on the sample's bytes, if it has one, becomes the reader's hold on the object.
-    fn take(
+    pub(super) fn take(
         &mut self,
         rooms: &mut Rooms,
-        batch: &Batch,
-        position: usize,
+        asker: Asker<'_>,
         (epoch, slot, id): (u64, usize, Id),
     ) -> Result<Option<Item>> {
         let schedule = self.schedule(epoch)?;
         let (mut before, outcome, generation) =
             (schedule.stage(slot), schedule.outcome(slot), schedule.generation());
+        let elsewhere = !schedule.owns(slot);
         // The same sample twice in a batch, of which the plan serves one.
-        if before == Stage::Taken {
+        if let (Stage::Taken, Some((batch, position))) = (before, asker) {
             return self.hold_unplanned(rooms, batch, position, id);
+        }
+        if elsewhere {
+            return self.take_visitor(rooms, asker, (epoch, slot, id));
         }
         let unread = match before {
             Stage::Unread => Some((epoch, slot)),
@@ -277,7 +294,7 @@ impl Job {
         };
         if let Some((other_epoch, other)) = unread {
             let expect =
-                |job: &mut Self, rooms: &mut Rooms, payer| job.expect_now(rooms, batch, position, id, payer);
+                |job: &mut Self, rooms: &mut Rooms, payer| job.expect_now(rooms, asker, id, payer, false);
             if !self.read_late(rooms, (other_epoch, other, id), expect)? {
                 return Ok(None);
             }
@@ -295,7 +312,7 @@ impl Job {
                 // A slot that was never decided is read for itself; of others the bytes were lost.
                 let cause = if outcome.is_none() { Cause::Planned } else { Cause::Recovery };
                 let payer = self.payer(epoch, cause);
-                let Some(object) = self.expect_now(rooms, batch, position, id, payer)? else {
+                let Some(object) = self.expect_now(rooms, asker, id, payer, false)? else {
                     return Ok(None);
                 };
                 rooms.fetching_mut().enqueue(vec![object], true);
@@ -316,7 +333,7 @@ impl Job {
             rooms.claim(&self.dataset, id, false);
         }
         let role = Role::Planned { epoch, slot, before, generation };
-        Ok(Some(Item { id, object, apart: copy.is_some(), original, role }))
+        Ok(Some(Item { id, object, apart: copy.is_some(), original, visits: false, role }))
     }
 
     /// Holds a sample that no plan asks for.
@@ -353,7 +370,8 @@ impl Job {
                     (Some(_), None) => Cause::Recovery,
                 };
                 let payer = Payer { job: self.serial, epoch: batch.reevaluation, cause };
-                let Some(object) = self.expect_now(rooms, batch, position, id, payer)? else {
+                let asker = Some((batch, position));
+                let Some(object) = self.expect_now(rooms, asker, id, payer, false)? else {
                     return Ok(None);
                 };
                 rooms.fetching_mut().enqueue(vec![object], true);
@@ -370,36 +388,49 @@ impl Job {
             None if kept => Role::Kept { hit },
             None => Role::Unplanned { hit },
         };
-        Ok(Some(Item { id, object, apart: false, original: None, role }))
+        Ok(Some(Item { id, object, apart: false, original: None, visits: false, role }))
     }
 
-    /// Makes an object for a read that a reader waits for, to be queued. Without room in the arena the rest of the batch
-    /// goes into a segment of its own, one for each reader at a time.
-    fn expect_now(
+    /// Makes an object for a read that a reader waits for, to be queued; one that no table names if it is to be `apart`.
+    /// Without room in the arena the rest of the batch goes into a segment of its own, one for each reader at a time.
+    pub(super) fn expect_now(
         &mut self,
         rooms: &mut Rooms,
-        batch: &Batch,
-        position: usize,
+        asker: Asker<'_>,
         id: Id,
         payer: Payer,
+        apart: bool,
     ) -> Result<Option<u32>> {
         let dataset = &self.dataset;
-        if let Some(object) = rooms.expect(dataset, id, payer, None)? {
+        let expect = |rooms: &mut Rooms, spill| match apart {
+            true => rooms.expect_apart(dataset, id, payer, spill),
+            false => rooms.expect(dataset, id, payer, spill),
+        };
+        let Some((batch, position)) = asker else { return expect(rooms, None) };
+        if let Some(object) = expect(rooms, None)? {
             return Ok(Some(object));
         }
         if let Some(segment) = rooms.sessions().spill_of(batch.client) {
-            return rooms.expect(dataset, id, payer, Some(segment));
+            return expect(rooms, Some(segment));
         }
         let sizes = batch.samples[position..].iter().map(|&(_, id)| dataset.size(id));
         let segment = rooms.spill(batch.client, sizes)?;
         self.run.tally_mut().spilled(payer.epoch);
-        rooms.expect(dataset, id, payer, Some(segment))
+        expect(rooms, Some(segment))
     }
 
     /// Undoes a gathering.
     pub(crate) fn give_back(&mut self, rooms: &mut Rooms, items: &[Item]) {
         for item in items {
             if let Role::Planned { epoch, slot, before, generation } = item.role {
+                if item.visits {
+                    let same = self.same_schedule(epoch, generation).is_some();
+                    if same {
+                        self.run.give_back(epoch, slot, before);
+                    }
+                    self.give_back_visitor(rooms, item, same.then_some((epoch, slot)));
+                    continue;
+                }
                 if self.same_schedule(epoch, generation).is_some() {
                     self.run.give_back(epoch, slot, before);
                     // Before the reader's hold goes, so that the bytes stay.

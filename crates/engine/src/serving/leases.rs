@@ -7,6 +7,7 @@ use hotset_core::Result;
 use hotset_core::run::Outcome;
 use hotset_core::schedule::Stage;
 use hotset_core::tally::Serving;
+use hotset_store::LabelKind;
 
 use super::gather::Batch;
 use crate::jobs::Job;
@@ -37,13 +38,16 @@ impl Job {
             dropped,
             remark: None,
         };
+        let labelled = grant.label_kind != LabelKind::None;
         for item in items {
             let (segment, offset, length) = rooms.residency().place(item.object);
             grant.entries.push(Entry { segment, offset, length });
-            catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
+            if labelled {
+                catalog.append_label(item.id, &mut grant.labels, &mut grant.label_lengths);
+            }
             grant.parts.extend_from_slice(catalog.spans(item.id));
         }
-        items.chunk_by(|one, next| one.plan() == next.plan()).for_each(|items| self.count(items));
+        items.chunk_by(|one, next| one.plan() == next.plan()).for_each(|items| self.count(items, false));
         if let Some(first) = items.first() {
             self.run.tally_mut().late(first.epoch(), late as u64);
             grant.remark = self.notice(batch, items);
@@ -66,8 +70,8 @@ impl Job {
         self.notice_order(batch.rank)
     }
 
-    /// Counts the servings of samples, all of one plan or none of any.
-    fn count(&mut self, items: &[Item]) {
+    /// Counts the servings of samples, all of one plan or none of any, to a rank of this node or `given` to another.
+    pub(super) fn count(&mut self, items: &[Item], given: bool) {
         let Some((epoch, generation)) = items.first().and_then(Item::plan) else {
             self.run.tally_mut().served(None, items.iter().filter_map(unplanned));
             return;
@@ -77,7 +81,8 @@ impl Job {
         self.window.leave(left);
         self.notices.served_planned(items.len());
         if self.same_schedule(epoch, generation).is_some() {
-            self.run.serve(epoch, items.iter().filter_map(Item::slot));
+            let slots = items.iter().filter_map(Item::slot);
+            if given { self.run.give(epoch, slots) } else { self.run.serve(epoch, slots) }
         }
     }
 
@@ -93,5 +98,5 @@ impl Job {
 fn unplanned(item: &Item) -> Option<Serving> {
     let (Role::Kept { hit } | Role::Unplanned { hit }) = item.role else { return None };
     let outcome = if hit { Outcome::Hit } else { Outcome::Single };
-    Some(Serving { id: item.id, outcome, first: false, substituted: false })
+    Some(Serving { id: item.id, outcome, first: false, substituted: false, local: true })
 }

@@ -28,7 +28,7 @@ pub(crate) enum Staging {
 impl Job {
     /// Begins to measure what the job gains, if it is time.
     pub(crate) fn begin_probe(&mut self) {
-        if !self.request.prefetch {
+        if !self.opened.request.prefetch || !self.nodes.role().is_alone() {
             return;
         }
         let Some((epoch, block)) = self.run.next_block() else { return };
@@ -41,7 +41,7 @@ impl Job {
             batch: self.probing.batch(),
             readers: self.notices.pacing.readers(),
             world: plan.world(),
-            epochs: self.request.epochs,
+            epochs: self.opened.request.epochs,
         };
         let generation = schedule.generation();
         self.probing.begin(&ahead, generation);
@@ -91,7 +91,11 @@ impl Job {
             return None;
         }
         let payer = self.payer(epoch, Cause::Probe);
-        let object = rooms.expect_apart(&self.dataset, id, payer)?;
+        let made = rooms.expect_apart(&self.dataset, id, payer, None).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot measure how long a read takes");
+            None
+        });
+        let object = made?;
         rooms.hold(object, true);
         rooms.fetching_mut().enqueue(vec![object], urgent);
         Some(object)

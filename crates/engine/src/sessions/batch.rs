@@ -18,6 +18,8 @@ pub(crate) enum Role {
     Unplanned { hit: bool },
     /// To be re-evaluated: no serving.
     Reevaluated,
+    /// To another node, for a slot that was served or left: no serving.
+    Repeated,
 }
 
 /// One sample of a batch, whose object it holds.
@@ -29,6 +31,8 @@ pub(crate) struct Item {
     pub(crate) apart: bool,
     /// What is kept of the sample beside that.
     pub(crate) original: Option<u32>,
+    /// Whether it came from another node, and no table names its object.
+    pub(crate) visits: bool,
     pub(crate) role: Role,
 }
 
@@ -87,7 +91,7 @@ impl Item {
     pub(crate) fn plan(&self) -> Option<(u64, u64)> {
         match self.role {
             Role::Planned { epoch, generation, .. } => Some((epoch, generation)),
-            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
+            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated | Role::Repeated => None,
         }
     }
 
@@ -95,7 +99,7 @@ impl Item {
     pub(crate) fn slot(&self) -> Option<usize> {
         match self.role {
             Role::Planned { slot, .. } => Some(slot),
-            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated => None,
+            Role::Kept { .. } | Role::Unplanned { .. } | Role::Reevaluated | Role::Repeated => None,
         }
     }
 }

@@ -17,6 +17,16 @@ pub(crate) use batch::{Item, Role};
 use crate::residency::Residency;
 use crate::sync::Condvar;
 
+/// How a client tells the ends of its leases without a message.
+pub trait Ends: Send + Sync {
+    /// The lease that ended last of those that it has not told; 0 without.
+    fn ended(&self) -> u64;
+
+    /// Has it tell ends at once from now on, or with its next request. What it has not told before it sees that is
+    /// [there](Self::ended).
+    fn set_urgent(&self, urgent: bool);
+}
+
 /// One client.
 #[derive(Default)]
 struct Client {
@@ -29,8 +39,9 @@ struct Client {
     spill: Option<u32>,
     /// Whether it has asked for a batch.
     reads: bool,
-    /// Whether it waits for memory.
-    waits_for_memory: bool,
+    /// The job for which it waits for memory.
+    waits_for_memory: Option<u64>,
+    ends: Option<Arc<dyn Ends>>,
 }
 
 /// A batch whose bytes have not all arrived.
@@ -56,16 +67,44 @@ pub(crate) struct Sessions {
     waiters: HashMap<u64, Waiter>,
     /// Clients that wait for memory.
     waiting_for_memory: usize,
+    /// Whether ends of leases are wanted at once.
+    urgent: bool,
 }
 
 impl Sessions {
-    pub(crate) fn attach(&mut self, client: u64) {
-        self.clients.insert(client, Client::default());
+    pub(crate) fn attach(&mut self, client: u64, ends: Option<Arc<dyn Ends>>) {
+        ends.iter().for_each(|ends| ends.set_urgent(self.urgent));
+        self.clients.insert(client, Client { ends, ..Client::default() });
+    }
+
+    /// Wants to be told ends of leases at once, or with the next requests.
+    pub(crate) fn set_urgent(&mut self, urgent: bool) {
+        if std::mem::replace(&mut self.urgent, urgent) != urgent {
+            let all = self.clients.values().filter_map(|client| client.ends.as_ref());
+            all.for_each(|ends| ends.set_urgent(urgent));
+        }
+    }
+
+    /// Whether ends of leases are wanted at once.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// Ends the leases whose ends were not told; their objects.
+    pub(crate) fn hear(&mut self) -> Vec<u32> {
+        let mut objects = Vec::new();
+        for client in self.clients.values_mut() {
+            let ended = client.ends.as_ref().map_or(0, |ends| ends.ended());
+            if client.leases.remove(&ended) {
+                objects.extend(self.leases.remove(&ended).unwrap_or_default());
+            }
+        }
+        objects
     }
 
     /// Forgets a client; the objects that it leased.
     pub(crate) fn detach(&mut self, client: u64) -> Vec<u32> {
-        self.set_waiting_for_memory(client, false);
+        self.set_waiting_for_memory(client, None);
         let Some(gone) = self.clients.remove(&client) else { return Vec::new() };
         gone.leases.iter().filter_map(|lease| self.leases.remove(lease)).flatten().collect()
     }
@@ -135,12 +174,18 @@ impl Sessions {
         }
     }
 
-    /// A client waits for memory, or no longer.
-    pub(crate) fn set_waiting_for_memory(&mut self, client: u64, waits: bool) {
+    /// A client waits for memory for a batch of this job, or no longer for any.
+    pub(crate) fn set_waiting_for_memory(&mut self, client: u64, job: Option<u64>) {
         let Some(client) = self.clients.get_mut(&client) else { return };
-        self.waiting_for_memory -= usize::from(client.waits_for_memory);
-        self.waiting_for_memory += usize::from(waits);
-        client.waits_for_memory = waits;
+        self.waiting_for_memory -= usize::from(client.waits_for_memory.is_some());
+        self.waiting_for_memory += usize::from(job.is_some());
+        client.waits_for_memory = job;
+    }
+
+    /// Whether a client waits for memory for a batch of this job.
+    pub(crate) fn waits_for_memory(&self, job: u64) -> bool {
+        self.any_waits_for_memory()
+            && self.clients.values().any(|client| client.waits_for_memory == Some(job))
     }
 
     /// Whether a client waits for memory.
@@ -152,7 +197,7 @@ impl Sessions {
     pub(crate) fn others_wait_for_memory(&self, client: u64) -> bool {
         let mut others =
             self.clients.iter().filter(|&(other, client_of)| *other != client && client_of.reads);
-        others.all(|(_, other)| other.waits_for_memory)
+        others.all(|(_, other)| other.waits_for_memory.is_some())
     }
 
     /// A batch waits for so many objects.
@@ -227,7 +272,7 @@ impl Sessions {
             let missing = fetching.awaited_by(number);
             assert!(waiter.failed.is_some() || waiter.missing == missing, "a batch waits for what has come");
         }
-        let waiting = self.clients.values().filter(|client| client.waits_for_memory).count();
+        let waiting = self.clients.values().filter(|client| client.waits_for_memory.is_some()).count();
         assert_eq!(waiting, self.waiting_for_memory);
     }
 }

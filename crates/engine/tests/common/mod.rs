@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part")]
 
-mod training;
+pub mod training;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,6 @@ use hotset_store::digest::Hashes;
 use hotset_store::package::PackageStore;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
-pub use training::{Training, settles};
 
 /// The bytes of sample `id`.
 pub fn content(id: u64, size: usize) -> Vec<u8> {
@@ -282,7 +281,11 @@ impl Held {
 
 impl<'a> Reader<'a> {
     pub fn new(engine: &'a Engine, opened: &Opened) -> Self {
-        let session = engine.attach();
+        Self::attached(engine, opened, engine.attach())
+    }
+
+    /// One that has attached itself.
+    pub fn attached(engine: &'a Engine, opened: &Opened, session: SessionId) -> Self {
         engine.open_dataset(session, opened);
         let sizes = (0..opened.catalog.len()).map(|id| opened.catalog.size(id as u32)).collect();
         Self { engine, session, job: "job", since: None, sizes, maps: HashMap::new() }

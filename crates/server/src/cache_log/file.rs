@@ -8,7 +8,7 @@ use hotset_core::log::{Event, decode, encode};
 use hotset_core::{Error, Result};
 
 /// What a file begins with; another version has another.
-pub(super) const HEAD: &[u8] = b"hotset log 1\n";
+pub(super) const HEAD: &[u8] = b"hotset log 2\n";
 
 /// What all versions begin with.
 const ANY: &[u8] = b"hotset log ";

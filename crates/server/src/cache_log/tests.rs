@@ -82,7 +82,7 @@ fn a_log_that_ends_with_its_last_job_is_whole_and_one_that_is_cut_anywhere_is_re
     damaged[file::HEAD.len() + 2 * each + 5] ^= 4;
     fs::write(&path, &damaged).unwrap();
     assert_eq!(events(&path), (noted[..2].to_vec(), Ending::Torn((file::HEAD.len() + 2 * each) as u64)));
-    damaged[11] = b'2';
+    damaged[11] += 1;
     fs::write(&path, &damaged).unwrap();
     assert!(read(&path, |_| {}).unwrap_err().message.contains("another version"));
     fs::write(&path, "garbage").unwrap();

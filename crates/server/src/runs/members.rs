@@ -36,6 +36,8 @@ pub(crate) struct Members {
     /// What is written down of it; `None` where nothing is, or another job has gone on with its run.
     pub(super) journal: Option<Arc<Journal>>,
     launch: Launch,
+    /// The launcher on each host: how often it has started its processes over, and its own process.
+    launchers: HashMap<String, (u64, String)>,
     /// Training processes that are connected.
     trainers: HashMap<SessionId, u32>,
     /// The processes that came as the ranks a launcher gave them.
@@ -63,6 +65,7 @@ impl Members {
             earlier: None,
             lasting,
             journal: journal.map(Arc::new),
+            launchers: HashMap::from([(launch.node.clone(), (launch.attempt, launch.parent.clone()))]),
             launch,
             trainers: HashMap::new(),
             came: HashMap::new(),
@@ -118,18 +121,20 @@ impl Members {
         Ok(if lives || self.launched_with(launch) { Entry::Join } else { Entry::Over })
     }
 
-    /// Whether a launch started the processes of this job too, however few of them live.
+    /// Whether a launch started the processes of this job too, however few of them live. On each host it has a launcher.
     fn launched_with(&self, launch: &Launch) -> bool {
-        let own = &self.launch;
-        !own.name.is_empty()
-            && !own.parent.is_empty()
-            && (&own.name, own.attempt, &own.parent) == (&launch.name, launch.attempt, &launch.parent)
+        let is_known =
+            |(attempt, parent): &(u64, String)| (attempt, parent) == (&launch.attempt, &launch.parent);
+        let named = !launch.name.is_empty() && !launch.parent.is_empty() && self.launch.name == launch.name;
+        named && self.launchers.get(&launch.node).is_none_or(is_known)
     }
 
-    /// Compares with the attempt of a process of the same launch; `None` where it is another launch's.
+    /// Compares with the attempt of a process of the same launch; `None` where it is another launch's. Launchers of several hosts
+    /// count for themselves.
     pub(super) fn attempt(&self, launch: &Launch) -> Option<std::cmp::Ordering> {
-        (!launch.name.is_empty() && self.launch.name == launch.name)
-            .then(|| self.launch.attempt.cmp(&launch.attempt))
+        let same = !launch.name.is_empty() && self.launch.name == launch.name;
+        let (attempt, _) = self.launchers.get(&launch.node).filter(|_| same)?;
+        Some(attempt.cmp(&launch.attempt))
     }
 
     /// Takes a process in.
@@ -138,6 +143,8 @@ impl Members {
             return;
         }
         self.trainers.insert(peer.session, peer.process);
+        let launcher = (launch.attempt, launch.parent.clone());
+        self.launchers.entry(launch.node.clone()).or_insert(launcher);
         if let Some(rank) = launch.rank {
             self.came.insert(rank, peer.process);
         }

@@ -87,9 +87,10 @@ impl Bench {
             listings: None,
             record: Some(records.path().to_owned()),
             state: Some(state.path().to_owned()),
+            cluster: None,
         };
         let service = Service::new(&options, Arc::new(Accounts::new(quota))).unwrap();
-        let other = RefCell::new(service.connect(0, own()));
+        let other = RefCell::new(service.connect(0, own(), None));
         let mut bench = Self { service, dataset: String::new(), data, state, records, other };
         bench.dataset = bench.open_dataset(&bench.other).dataset;
         bench
@@ -102,11 +103,11 @@ impl Bench {
 
     /// A client of another user.
     pub(super) fn stranger(&self) -> RefCell<Client> {
-        RefCell::new(self.service.connect(99, own() + 1))
+        RefCell::new(self.service.connect(99, own() + 1, None))
     }
 
     pub(super) fn client(&self, process: u32) -> RefCell<Client> {
-        RefCell::new(self.service.connect(process, own()))
+        RefCell::new(self.service.connect(process, own(), None))
     }
 
     pub(super) fn leave(&self, client: &RefCell<Client>) {

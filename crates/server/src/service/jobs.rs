@@ -1,22 +1,55 @@
 //! Jobs from their opening to their end: their epochs, what is reported of them, and what is written down.
 
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use hotset_core::{Error, Result};
-use hotset_engine::{OFF, SessionId};
+use hotset_core::{Error, Kind, Result};
+use hotset_engine::{OFF, SessionId, Snapshot};
 use hotset_wire::proto::{self, response};
 
-use super::{Client, Reply, Service, memory};
+use super::{Caller, Client, Reply, Service, memory};
 use crate::answer;
+use crate::cluster::AtHome;
 use crate::opening::{JobOpening, Opener, trained};
-use crate::runs::{Peer, base_name};
+use crate::runs::{Members, Run, base_name, check_run};
 use crate::state::{self, Journal};
 
+/// The pause before a plan that could not be handed out is asked for again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long a rank that begins an epoch waits until another node has the state that it began with.
+const COPIED: Duration = Duration::from_secs(5);
 /// The most bytes of a state: 24 a sample of the largest dataset.
 const MOST_STATE: usize = 24 << 32;
 
 impl Client {
+    pub(crate) fn session(&self) -> SessionId {
+        self.peer.session
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.peer.process
+    }
+
+    /// Its number here, which no other client has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The node that it is a client of, where that is another one.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// Takes out the state that it has put.
+    pub(crate) fn take_put(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.put)
+    }
+
+    /// Gives back a state that it has put.
+    pub(crate) fn give_put(&mut self, put: Vec<u8>) {
+        self.put = put;
+    }
+
     /// Keeps a part of a state until a job is opened with it.
     pub(super) fn put_state(&mut self, part: Vec<u8>) -> Result<()> {
         if self.put.len() + part.len() > MOST_STATE {
@@ -41,19 +74,27 @@ fn check_writes(user: u32, opening: &JobOpening) -> Result<()> {
 }
 
 impl Service {
-    pub(super) fn open_job(&self, client: &mut Client, asked: proto::OpenJob) -> Result<proto::JobOpened> {
-        let put = std::mem::take(&mut client.put);
+    /// Opens a job here: as its home, on a cluster.
+    pub(crate) fn open_job(
+        &self,
+        client: &mut Client,
+        asked: proto::OpenJob,
+        home: Option<&AtHome>,
+    ) -> Result<proto::JobOpened> {
+        let put = client.take_put();
         let checkpoint = asked.restore.then_some(put.as_slice());
         let opener = Opener {
             engine: &self.engine,
             runs: &self.runs,
             states: &self.states,
             leftovers: self.leftovers.as_ref(),
+            home,
         };
-        let opening = JobOpening::new(asked)?;
+        let opening = JobOpening::new(asked.clone())?;
         check_writes(client.user, &opening)?;
         let (grant, run) =
             self.accounted(client.user, &opening, || opener.open(client.peer, &opening, checkpoint))?;
+        home.into_iter().for_each(|home| home.joined(client, &asked));
         let (resumed, earlier) = run.as_ref().map_or((None, None), |run| (run.resumed, run.earlier));
         Ok(proto::JobOpened {
             strategy: grant.strategy,
@@ -62,6 +103,7 @@ impl Service {
             granted: grant.granted,
             remarks: grant.remarks,
             one_host: grant.one_host,
+            cluster: home.is_some(),
             run: run.map(|run| run.run).unwrap_or_default(),
             resumed,
             earlier,
@@ -85,31 +127,130 @@ impl Service {
     }
 
     /// Begins an epoch, and writes down that it has begun before its plan is told.
-    pub(super) fn begin_epoch(&self, peer: Peer, asked: &proto::BeginEpoch) -> Result<Reply> {
-        let (job, epoch) = (&asked.job, asked.epoch);
+    pub(super) fn begin_epoch(
+        &self,
+        client: &Client,
+        asked: &proto::BeginEpoch,
+        caller: &mut dyn Caller,
+    ) -> Result<Reply> {
+        let (peer, job, epoch) = (client.peer, &asked.job, asked.epoch);
+        // One that another process trains already changes nothing.
         if !asked.join {
             self.runs.begin(peer, job, asked.rank)?;
         }
-        let plan = self.engine.begin_epoch(job, epoch, (asked.rank, asked.world), asked.start, asked.join)?;
+        let home = self.cluster.get().filter(|_| !asked.join).and_then(|node| node.begins(client, asked));
+        let rank = (asked.rank, asked.world);
+        let until = Instant::now() + Duration::from_millis(asked.wait_ms);
+        let plan = loop {
+            let begun = match client.node {
+                Some(_) => self.engine.note_begun(job, epoch, rank, asked.start, asked.join),
+                None => self.engine.begin_epoch(job, epoch, rank, asked.start, asked.join),
+            };
+            match begun {
+                // On a cluster a plan is handed out when etcd knows of it, which may be away.
+                Err(error) if error.kind == Kind::Unavailable && home.is_some() && Instant::now() < until => {
+                    caller.check()?;
+                    std::thread::sleep(AGAIN);
+                }
+                begun => break begun?,
+            }
+        };
+        home.into_iter().for_each(|home| home.told(plan.digest()));
         if !asked.join {
             self.runs.begun(peer, job, asked.rank);
         }
         if let Some(run) = self.runs.get(job)
-            && let Some(journal) = run.journal
+            && let Some(journal) = &run.journal
         {
-            journal.begin(epoch, run.lasting, || self.engine.snapshot(job).ok().flatten());
+            let mut taken = None;
+            journal.begin(epoch, run.lasting, || {
+                let snapshot = self.engine.snapshot(job).ok().flatten()?;
+                let home = self.cluster.get().and_then(|node| node.home_job(job));
+                taken = home.map(|home| (home.next_generation(), snapshot.clone()));
+                Some(snapshot)
+            });
+            self.copy_beginning(job, epoch, &run, taken)?;
         }
-        let descriptors: Vec<OwnedFd> = answer::plan_memory(&plan, asked.rank)?;
+        // A rank of another node has the plan there.
+        let descriptors: Vec<OwnedFd> = match client.node {
+            Some(_) => Vec::new(),
+            None => answer::plan_memory(&plan, asked.rank)?,
+        };
         // Each warning is told once, to the rank that speaks for the run.
         let untold = if asked.rank == 0 && !asked.join { self.engine.untold(job)? } else { Vec::new() };
         let warning =
             |remark: hotset_core::Remark| proto::Warning { name: remark.name.to_owned(), text: remark.text };
         let begun = proto::EpochBegun {
             length: plan.rank_len() as u64,
-            weighted: descriptors.len() > 1,
+            weighted: plan.is_weighted(),
             warnings: untold.into_iter().map(warning).collect(),
+            digest: plan.digest(),
         };
         Ok(Reply { descriptors, ..response::Kind::EpochBegun(begun).into() })
+    }
+
+    /// On a cluster: has another node keep the state with which an epoch begins, before the epoch is begun.
+    fn copy_beginning(&self, job: &str, epoch: u64, run: &Run, taken: Option<(u64, Snapshot)>) -> Result<()> {
+        let Some((node, home)) = self.cluster.get().and_then(|node| Some((node, node.home_job(job)?))) else {
+            return Ok(());
+        };
+        match taken {
+            Some((generation, snapshot)) => {
+                let state = state::export(&snapshot, base_name(job), &run.run, run.lasting)?;
+                node.copy_state(job, epoch, generation, &state)
+            }
+            None => {
+                home.await_copy(epoch, COPIED);
+                Ok(())
+            }
+        }
+    }
+
+    /// On a cluster: the state of a job, and its number, which `number` gives it while no report is taken.
+    pub(crate) fn export_between(
+        &self,
+        job: &str,
+        number: impl FnOnce() -> u64,
+    ) -> Result<Option<(u64, Vec<u8>)>> {
+        let Some(run) = self.runs.get(job) else { return Ok(None) };
+        let Some(journal) = &run.journal else { return Ok(None) };
+        let (number, snapshot) = journal.between(|| (number(), self.engine.snapshot(job)));
+        let Some(snapshot) = snapshot? else { return Ok(None) };
+        Ok(Some((number, state::export(&snapshot, base_name(job), &run.run, run.lasting)?)))
+    }
+
+    /// On a cluster: goes on with a job that this node followed, from a copy of what its home knew.
+    pub(crate) fn take_over<'a>(
+        &self,
+        job: &str,
+        state: &[u8],
+        reports: impl Iterator<Item = &'a proto::Report>,
+        (lasting, launch): (bool, proto::Launch),
+    ) -> Result<()> {
+        let (run, mut snapshot) = state::import(state)?;
+        check_run(&run)?;
+        job.clone_into(&mut snapshot.request.job);
+        let claim = self.runs.claim(base_name(job));
+        self.engine.promote(job, &snapshot)?;
+        let epoch = snapshot.begun.values().max().copied().unwrap_or(0);
+        let journal = self.states.files(base_name(job), &run).map(|mut files| {
+            files.drop_all();
+            files.write(&snapshot, lasting, epoch);
+            Journal::resumed(files, epoch, false)
+        });
+        claim.insert(job, Members::new(run, lasting, journal, launch));
+        drop(claim);
+        for report in reports {
+            let take = || self.engine.report(job, trained(report));
+            let taken = match self.runs.get(job).and_then(|run| run.journal) {
+                Some(journal) => journal.report(report, take),
+                None => take(),
+            };
+            if let Err(error) = taken {
+                tracing::warn!(job, %error, "a report of the copy does not fit its job");
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn reevaluate(&self, asked: &proto::Reevaluate) -> Result<Reply> {
@@ -119,12 +260,24 @@ impl Service {
 
     /// Gives a report to the engine, to the log of the run, and to the recording.
     pub(super) fn report(&self, report: &proto::Report) -> Result<proto::Reported> {
-        let take = || self.engine.report(&report.job, trained(report));
+        let home = self.cluster.get().and_then(|node| node.home_job(&report.job));
+        if home.as_ref().is_some_and(|home| home.is_repeated(report)) {
+            return Ok(proto::Reported { accepted: report.ids.len() as u64, rejected: 0 });
+        }
+        let mut generation = 0;
+        let mut take = || {
+            let taken = self.engine.report(&report.job, trained(report))?;
+            generation = home.as_ref().map_or(0, |home| home.generation());
+            Ok(taken)
+        };
         let run = self.runs.get(&report.job);
         let (accepted, rejected) = match run.as_ref().and_then(|run| run.journal.as_ref()) {
             Some(journal) => journal.report(report, take)?,
             None => take()?,
         };
+        if let Some(node) = self.cluster.get() {
+            node.reported(report, generation)?;
+        }
         if let Some(run) = &run {
             self.recorder.note(&self.engine, run, report);
         }
@@ -211,12 +364,27 @@ impl Service {
             self.drop_states(|job| !self.engine.has_job(job));
             self.recorder.tidy(&self.engine);
         }
+        self.note_ended();
+    }
+
+    /// Says what came of jobs that have ended.
+    pub(crate) fn note_ended(&self) {
+        self.history.note(&self.engine.take_ended());
     }
 
     /// Ends all jobs: the last process that they were for is gone.
     pub(crate) fn end(&self) {
         self.drop_states(|_| true);
         self.engine.end_jobs();
+        self.note_ended();
+    }
+
+    /// Ends a job here whose home is another node now: what was written of it stays.
+    pub(crate) fn end_here(&self, job: &str) {
+        let claim = self.runs.claim(base_name(job));
+        claim.retire_job(job);
+        self.engine.drop_job(job);
+        claim.end_where(|other| other == job);
     }
 
     fn drop_states(&self, over: impl Fn(&str) -> bool) {

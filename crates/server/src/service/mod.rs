@@ -8,17 +8,23 @@ mod jobs;
 mod samples;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Result};
-use hotset_engine::{Config, Engine, Logs, NewSegment, available_memory, machine_memory};
+use hotset_engine::{
+    Config, Ends, Engine, Logs, NewSegment, ReadOn, SessionId, available_memory, machine_memory,
+};
+use hotset_wire::EndsPage;
 use hotset_wire::proto::{self, request, response};
 
 use crate::access::Accounts;
 use crate::answer;
 use crate::cache_log::CacheLogs;
 use crate::catalogs::Catalogs;
+use crate::cluster::{ClusterOptions, Node, Routed};
+use crate::history::History;
 use crate::leftovers::Leftovers;
 use crate::options::Options;
 use crate::record::Recorder;
@@ -26,17 +32,25 @@ use crate::runs::{Peer, Runs, unique};
 use crate::sharing::Sharing;
 use crate::state::StateDirectory;
 
+/// How long another node that is asked for samples has to answer.
+const FETCH: Duration = Duration::from_secs(5);
+
 /// The engine, and all that a server knows around it.
 pub(crate) struct Service {
-    engine: Engine,
+    pub(crate) engine: Engine,
     catalogs: Catalogs,
-    runs: Runs,
+    pub(crate) runs: Runs,
     states: StateDirectory,
+    history: History,
     leftovers: Option<Leftovers>,
     recorder: Recorder,
     logs: Option<Arc<CacheLogs>>,
     accounts: Arc<Accounts>,
     sharing: Option<Arc<Sharing>>,
+    /// The other servers that it is one cache with.
+    cluster: OnceLock<Arc<Node>>,
+    /// Clients so far.
+    clients: AtomicU64,
     /// Random at each start.
     instance: String,
     started: Instant,
@@ -46,8 +60,25 @@ pub(crate) struct Service {
 pub(crate) struct Client {
     peer: Peer,
     user: u32,
+    /// Its number here.
+    number: u64,
+    /// The node that it is a client of, where that is another one.
+    node: Option<String>,
     /// The parts of a state that it has put.
     put: Vec<u8>,
+}
+
+/// The page in which a client notes which lease has ended.
+struct SeenEnds(EndsPage);
+
+impl Ends for SeenEnds {
+    fn ended(&self) -> u64 {
+        self.0.noted()
+    }
+
+    fn set_urgent(&self, urgent: bool) {
+        self.0.set_urgent(urgent);
+    }
 }
 
 /// What is said to a request.
@@ -57,11 +88,13 @@ pub(crate) struct Reply {
     pub(crate) descriptors: Vec<OwnedFd>,
     /// Segments that the client must map before it reads the message.
     pub(crate) segments: Vec<NewSegment>,
+    /// What is done when the reply was sent and is dropped.
+    pub(crate) read_on: Option<ReadOn>,
 }
 
 impl From<response::Kind> for Reply {
     fn from(message: response::Kind) -> Self {
-        Self { message, descriptors: Vec::new(), segments: Vec::new() }
+        Self { message, descriptors: Vec::new(), segments: Vec::new(), read_on: None }
     }
 }
 
@@ -103,14 +136,23 @@ impl Service {
             catalogs: Catalogs::new(options.listings.clone(), options.digests.clone()),
             runs: Runs::default(),
             states: StateDirectory::new(options.state.clone()),
+            history: History::new(options.state.as_deref()),
             leftovers: options.state.as_deref().map(Leftovers::new),
             recorder,
             logs,
             accounts,
             sharing,
+            cluster: OnceLock::new(),
+            clients: AtomicU64::new(0),
             instance: unique(),
             started: Instant::now(),
         })
+    }
+
+    /// This server as a node of a cluster, if it is one.
+    #[cfg(test)]
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+        self.cluster.get()
     }
 
     /// Its name, another at each start.
@@ -118,13 +160,44 @@ impl Service {
         &self.instance
     }
 
-    /// Takes in a client of `user` that runs in `process`.
-    pub(crate) fn connect(&self, process: u32, user: u32) -> Client {
-        Client { peer: Peer { session: self.engine.attach(), process }, user, put: Vec::new() }
+    /// Takes in a client of `user` that runs in `process`, and notes there which lease has ended, if it can.
+    pub(crate) fn connect(&self, process: u32, user: u32, ends: Option<EndsPage>) -> Client {
+        let ends = ends.map(|page| Arc::new(SeenEnds(page)) as Arc<dyn Ends>);
+        let peer = Peer { session: self.engine.attach_with(ends), process };
+        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+        Client { peer, user, number, node: None, put: Vec::new() }
+    }
+
+    /// Takes in a client of another node.
+    pub(crate) fn connect_guest(&self, process: u32, node: String) -> Client {
+        let user = rustix::process::geteuid().as_raw();
+        Client { node: Some(node), ..self.connect(process, user, None) }
+    }
+
+    /// Makes this server a node of a cluster, which knows of `capacity` bytes that it gives.
+    pub(crate) fn join_cluster(
+        self: &Arc<Self>,
+        options: &ClusterOptions,
+        capacity: u64,
+        patience: Duration,
+    ) -> Result<()> {
+        let node = Node::start(self, options, capacity, patience)?;
+        self.engine.join_cluster(Arc::clone(&node) as _, FETCH);
+        // There is one for a server's life.
+        let _ = self.cluster.set(node);
+        Ok(())
     }
 
     /// Lets go of all that a client holds: it has gone.
     pub(crate) fn disconnect(&self, client: &Client) {
+        self.disconnect_here(client);
+        if let Some(node) = self.cluster.get() {
+            node.left(client.number);
+        }
+    }
+
+    /// The same on this node alone.
+    pub(crate) fn disconnect_here(&self, client: &Client) {
         let session = client.peer.session;
         self.engine.detach(session, Instant::now());
         self.leave_all(session);
@@ -137,10 +210,24 @@ impl Service {
         request: request::Kind,
         caller: &mut dyn Caller,
     ) -> Result<Option<Reply>> {
+        let Some(node) = self.cluster.get() else { return self.handle_here(client, request, caller) };
+        match node.route(self, client, request, caller)? {
+            Routed::Done(reply) => Ok(Some(reply)),
+            Routed::Here(request) => self.handle_here(client, request, caller),
+        }
+    }
+
+    /// The same on this node, whatever others there are.
+    pub(crate) fn handle_here(
+        &self,
+        client: &mut Client,
+        request: request::Kind,
+        caller: &mut dyn Caller,
+    ) -> Result<Option<Reply>> {
         let peer = client.peer;
         let message = match request {
             request::Kind::GetBatch(asked) => return self.get_batch(peer, &asked, caller).map(Some),
-            request::Kind::BeginEpoch(asked) => return self.begin_epoch(peer, &asked).map(Some),
+            request::Kind::BeginEpoch(asked) => return self.begin_epoch(client, &asked, caller).map(Some),
             request::Kind::GetMemory(asked) => return self.get_memory(&asked).map(Some),
             request::Kind::Reevaluate(asked) => return self.reevaluate(&asked).map(Some),
             request::Kind::Released(released) => {
@@ -161,7 +248,7 @@ impl Service {
                 response::Kind::Noted(proto::Noted {})
             }
             request::Kind::OpenDataset(asked) => {
-                let opened = self.catalogs.open(&self.engine, peer.session, asked, &mut |done| {
+                let opened = self.open_dataset_here(peer.session, asked, &mut |done| {
                     caller.check()?;
                     // Before the first sample there is nothing to tell.
                     if done > 0 {
@@ -171,7 +258,7 @@ impl Service {
                 })?;
                 response::Kind::DatasetOpened(opened)
             }
-            request::Kind::OpenJob(asked) => response::Kind::JobOpened(self.open_job(client, asked)?),
+            request::Kind::OpenJob(asked) => response::Kind::JobOpened(self.open_job(client, asked, None)?),
             request::Kind::CloseJob(asked) => {
                 self.close_job(peer.session, &asked);
                 response::Kind::JobClosed(proto::JobClosed {})
@@ -189,6 +276,21 @@ impl Service {
         Ok(Some(message.into()))
     }
 
+    /// Opens a dataset for a session of this node.
+    pub(crate) fn open_dataset_here(
+        &self,
+        session: SessionId,
+        asked: proto::OpenDataset,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<proto::DatasetOpened> {
+        let again = self.cluster.get().map(|node| (node, asked.clone()));
+        let opened = self.catalogs.open(&self.engine, session, asked, progress)?;
+        if let Some((node, asked)) = again {
+            node.note_dataset(asked, &opened.dataset);
+        }
+        Ok(opened)
+    }
+
     /// The figures of a job, or of all.
     pub(crate) fn stats(&self, job: &str) -> proto::Stats {
         let server = proto::ServerStats {
@@ -198,14 +300,25 @@ impl Service {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             refused: answer::refused(&self.accounts),
             shared: self.sharing.as_ref().map(|sharing| sharing.stats()),
+            node: self.cluster.get().map(|node| node.stats()),
             ..answer::server_stats(&self.engine.stats())
         };
         let jobs = self.engine.job_stats((!job.is_empty()).then_some(job));
         proto::Stats { server: Some(server), jobs: jobs.into_iter().map(answer::job_stats).collect() }
     }
 
+    /// Hands on to other nodes what this one is the home of, before the server stops.
+    pub(crate) fn leave_cluster(&self) {
+        if let Some(node) = self.cluster.get() {
+            node.leave();
+        }
+    }
+
     /// Ends every wait for the engine: the server stops.
     pub(crate) fn stop(&self) {
+        if let Some(node) = self.cluster.get() {
+            node.stop();
+        }
         self.engine.stop();
     }
 

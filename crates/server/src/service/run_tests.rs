@@ -191,7 +191,7 @@ fn ranks_of_one_launch_share_a_run_and_a_launch_that_is_started_over_begins_anot
     let bench = Bench::new();
     let launched = |attempt, rank| {
         let (name, parent) = ("torchrun".into(), "7".into());
-        let launch = Some(Launch { name, attempt, parent, rank: Some(rank), reader: false });
+        let launch = Some(Launch { name, attempt, parent, rank: Some(rank), ..Launch::default() });
         OpenJob { launch, ..bench.asked("exp") }
     };
     let [one, two, late] = [1, 2, 3].map(|process| bench.client(process));
@@ -296,7 +296,7 @@ fn a_second_process_that_opens_a_job_waits_for_the_first_and_joins_its_run() {
     let runs: Vec<String> = std::thread::scope(|scope| {
         let open = |process| {
             let asked = asked();
-            move || service.open_job(&mut service.connect(process, 0), asked).unwrap().run
+            move || service.open_job(&mut service.connect(process, 0, None), asked, None).unwrap().run
         };
         let threads: Vec<_> = (1..9).map(|process| scope.spawn(open(process))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -30,8 +30,8 @@ impl Service {
             Asked { indices: &asked.indices, purpose, since: asked.since_us.map(Duration::from_micros) };
         let mut alive = || caller.check().is_ok();
         let granted =
-            self.engine.get_batch_for(peer.session, &asked.job, asked.rank, samples, wait, &mut alive);
-        let grant = granted.inspect_err(|error| {
+            self.engine.grant_batch(peer.session, &asked.job, asked.rank, samples, wait, &mut alive);
+        let (grant, read_on) = granted.inspect_err(|error| {
             if error.kind == Kind::Changed {
                 let dataset = self.engine.dataset_of(&asked.job);
                 dataset.iter().for_each(|dataset| self.catalogs.outdated(dataset));
@@ -49,7 +49,8 @@ impl Service {
             parts: grant.parts,
             remark: grant.remark.unwrap_or_default(),
         };
-        Ok(Reply { segments: grant.segments, ..response::Kind::Batch(batch).into() })
+        let read_on = Some(read_on);
+        Ok(Reply { segments: grant.segments, read_on, ..response::Kind::Batch(batch).into() })
     }
 
     pub(super) fn describe(&self, asked: &proto::Describe) -> Result<proto::Described> {

@@ -26,7 +26,7 @@ use crate::lock::assert_unlocked;
 use crate::settings;
 
 /// The first bytes of every state file; the last of them is the version.
-const MARK: &[u8; 8] = b"hotset\0\x0a";
+const MARK: &[u8; 8] = b"hotset\0\x0b";
 /// Bytes of the hash.
 const HASH: usize = 32;
 
@@ -42,11 +42,12 @@ pub(super) struct Of<'a> {
 /// Writes a job's state, replacing an older one.
 pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()> {
     assert_unlocked();
-    let bytes = bytes(snapshot, of)?;
+    let body = encode(snapshot, of)?.encode_to_vec();
     let temporary = path.with_extension("new");
     let written = (|| -> io::Result<()> {
         let mut file = regular::create(&temporary)?;
-        file.write_all(&bytes)?;
+        file.write_all(&head(&body))?;
+        file.write_all(&body)?;
         fs::rename(&temporary, path)
     })();
     written.map_err(|error| {
@@ -58,7 +59,15 @@ pub(super) fn write(path: &Path, snapshot: &Snapshot, of: &Of<'_>) -> Result<()>
 /// A job's state as a file holds it.
 pub(super) fn bytes(snapshot: &Snapshot, of: &Of<'_>) -> Result<Vec<u8>> {
     let body = encode(snapshot, of)?.encode_to_vec();
-    Ok([MARK.as_slice(), blake3::hash(&body).as_bytes(), &body].concat())
+    Ok([&head(&body)[..], &body].concat())
+}
+
+/// What comes before the body: the mark and its hash.
+fn head(body: &[u8]) -> [u8; MARK.len() + HASH] {
+    let mut head = [0; MARK.len() + HASH];
+    head[..MARK.len()].copy_from_slice(MARK);
+    head[MARK.len()..].copy_from_slice(blake3::hash(body).as_bytes());
+    head
 }
 
 /// The state that such bytes hold, wherever they come from.
@@ -95,6 +104,7 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
         packages: saved.packages.clone(),
         states: saved.states.clone(),
         told: saved.told,
+        layout: saved.layout.clone(),
     };
     let planner = &snapshot.planner;
     let packing = &planner.packing;
@@ -146,8 +156,9 @@ fn encode(snapshot: &Snapshot, of: &Of<'_>) -> Result<JobState> {
     })
 }
 
+/// By name, those that are not 0.
 fn named(counters: &Counters) -> BTreeMap<String, u64> {
-    counters.named().map(|(name, value)| (name.to_owned(), value)).collect()
+    counters.named().filter(|(_, value)| *value > 0).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn of_named(named: &BTreeMap<String, u64>) -> Counters {
@@ -163,6 +174,7 @@ pub(super) fn decode(state: JobState) -> Result<Snapshot> {
         packages: saved.packages,
         states: saved.states,
         told: saved.told,
+        layout: saved.layout,
     };
     Ok(Snapshot {
         request,

@@ -42,6 +42,7 @@ pub(crate) fn snapshot() -> Snapshot {
             packages: vec![2, 6],
             states: vec![1, 2, 4],
             told: Some(1),
+            layout: vec![3, 1],
         }],
         cuts: BTreeMap::from([(2, Cut { rank_len: 2, world: 2 })]),
         begun: BTreeMap::from([(0, 2), (1, 1)]),

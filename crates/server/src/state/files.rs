@@ -33,6 +33,8 @@ pub(crate) struct RunFiles {
     job: String,
     run: String,
     log: Option<Log>,
+    /// The epochs that have files, in order, once they were looked for.
+    kept: Option<Vec<u64>>,
     /// Whether writing has failed, which is said once.
     failed: bool,
 }
@@ -107,7 +109,7 @@ pub(super) fn runs(directory: &Path, job: &str) -> Vec<Found> {
 impl RunFiles {
     pub(super) fn new(directory: &Path, job: &str, run: &str) -> Self {
         let (directory, job, run) = (directory.to_owned(), job.to_owned(), run.to_owned());
-        Self { directory, job, run, log: None, failed: false }
+        Self { directory, job, run, log: None, kept: None, failed: false }
     }
 
     fn state(&self, epoch: u64) -> PathBuf {
@@ -159,6 +161,7 @@ impl RunFiles {
     /// Goes on after what was loaded or, if the run goes back, after the place it goes back to: all that is later is
     /// dropped. What the engine was told since the state was written, in order.
     pub(crate) fn go_on(&mut self, loaded: Loaded, until: Option<Place>) -> Vec<Report> {
+        self.kept = None;
         let own = loaded.reports.len();
         let mut reports = loaded.reports;
         for (epoch, more) in loaded.later {
@@ -194,10 +197,14 @@ impl RunFiles {
             Ok(log) => self.log = Some(log),
             Err(error) => return self.say(&path, &error.message),
         }
-        let epochs = self.epochs();
-        let (kept, later) = epochs.split_at(epochs.partition_point(|&other| other <= epoch));
-        let old = &kept[..kept.len().saturating_sub(EPOCHS)];
-        old.iter().chain(later).for_each(|&other| self.drop_epoch(other));
+        // No one else writes or drops files of this run.
+        let mut kept = self.kept.take().unwrap_or_else(|| self.epochs());
+        kept.retain(|&other| other != epoch);
+        let earlier = kept.partition_point(|&other| other < epoch);
+        kept.drain(earlier..).for_each(|later| self.drop_epoch(later));
+        kept.push(epoch);
+        kept.drain(..kept.len().saturating_sub(EPOCHS)).for_each(|old| self.drop_epoch(old));
+        self.kept = Some(kept);
     }
 
     /// Appends an entry to the log.
@@ -218,6 +225,7 @@ impl RunFiles {
 
     /// Puts the newest state out of the way, for a look.
     pub(crate) fn set_aside(&mut self, reason: &str) {
+        self.kept = None;
         let Some(epoch) = self.epochs().pop() else { return };
         let state = self.state(epoch);
         let aside = state.with_extension("aside");
@@ -234,7 +242,7 @@ impl RunFiles {
 
     /// Drops all of them.
     pub(crate) fn drop_all(&mut self) {
-        self.log = None;
+        (self.log, self.kept) = (None, None);
         self.epochs().into_iter().for_each(|epoch| self.drop_epoch(epoch));
     }
 

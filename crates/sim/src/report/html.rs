@@ -43,6 +43,12 @@ impl Page {
         self
     }
 
+    /// Adds lines of code as they stand.
+    pub fn code(&mut self, text: &str) -> &mut Self {
+        let _ = writeln!(self.html, "<pre>{}</pre>", escape(text));
+        self
+    }
+
     /// Adds names and values.
     pub fn settings(&mut self, settings: &[(String, String)]) -> &mut Self {
         self.html.push_str("<dl>");

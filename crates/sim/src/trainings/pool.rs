@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hotset_core::policy::{Due, Entry, NoDue, Policy, Setup, Sizes, Verdict};
+use hotset_core::saved::Unsealed;
 use hotset_core::{Error, Id, Result};
 
 /// What all datasets share.
@@ -102,8 +103,13 @@ impl Policy for Part {
         });
     }
 
-    fn save(&self) -> Vec<u8> {
-        Vec::new()
+    fn remove(&mut self, id: Id) -> bool {
+        let (mut whole, first) = self.lock();
+        whole.policy.remove(first + id)
+    }
+
+    fn save(&self) -> Unsealed {
+        Unsealed::nothing()
     }
 
     fn restore(&mut self, _saved: &[u8]) -> Result<()> {
@@ -133,5 +139,7 @@ mod tests {
         parts[0].residents(&mut |id| kept.push(id));
         kept.sort_unstable();
         assert_eq!((kept, parts[1].used()), (vec![1, 2], 30));
+        assert!(parts[0].remove(1) && !parts[0].remove(3));
+        assert!(!parts[0].contains(1) && parts[0].contains(2) && parts[1].contains(3));
     }
 }

@@ -213,7 +213,7 @@ fn unknown(name: &str) -> Error {
 
 /// Whether an option is a credential: something that may change from one day to the next for the same data, and
 /// that is never to be shown or kept.
-pub(crate) fn is_credential(name: &str) -> bool {
+pub fn is_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["key", "secret", "token", "sas", "password", "credential", "service_account", USER]
         .iter()

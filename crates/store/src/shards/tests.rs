@@ -214,3 +214,16 @@ fn members_larger_than_the_window_are_passed_over() {
     assert_eq!((opened.catalog.len(), opened.catalog.labelled()), (4, false));
     assert_eq!(read(&opened, 3).unwrap(), large);
 }
+
+#[test]
+fn a_part_of_a_dataset_has_the_samples_of_some_shards_and_they_can_be_read() {
+    let root = dataset();
+    let part = crate::Part { samples: 6, time: std::time::Duration::from_secs(10) };
+    let some = crate::open_part(&request(root.path(), "t-{00..02}.tar", &["jpg"], ""), part).unwrap();
+    assert_eq!(some.catalog.len(), 10, "two shards of five, since one is not enough");
+    for id in 0..10 {
+        let key = some.catalog.key(id);
+        let number: usize = key[key.len() - 4..].parse().unwrap();
+        assert_eq!(read(&some, id).unwrap(), content(number), "{key}");
+    }
+}

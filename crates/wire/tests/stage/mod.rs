@@ -91,6 +91,7 @@ impl Stage {
                 version: "test".into(),
                 instance: "instance".into(),
                 pid: 7,
+                ends: false,
             });
             scene(actor);
         })

@@ -21,7 +21,7 @@ fn restored(entry: &Entry, setup: &Setup, steps: &[Step], moment: usize) -> [Box
     if let Some(place) = (0..moment).rev().find(begun) {
         take(&mut *other, setup, steps, place, &mut Vec::new());
     }
-    other.restore(&original.save()).unwrap();
+    other.restore(&original.save().seal()).unwrap();
     [original, other]
 }
 
@@ -70,7 +70,7 @@ proptest! {
                 let error = (entry.build)(setup.clone()).restore(saved);
                 error.is_err_and(|error| error.message.contains("saved state"))
             };
-            let [mut saved, again] = restored(entry, &setup, &steps, steps.len()).map(|policy| policy.save());
+            let [mut saved, again] = restored(entry, &setup, &steps, steps.len()).map(|policy| policy.save().seal());
             prop_assert_eq!(saved.len(), again.len(), "{}", entry.name);
             let place = place.index(saved.len());
             prop_assert!(refuses(&saved[..place]) && refuses(&foreign), "{}", entry.name);
@@ -92,7 +92,7 @@ proptest! {
         let keys = keys_of(&[1.0; SAMPLES], &setup, 0);
         for entry in REGISTRY {
             let [original, _] = restored(entry, &setup, &steps, steps.len());
-            let mut near = original.save();
+            let mut near = original.save().seal();
             near.truncate(near.len() - 8);
             let place = place.index(near.len());
             near[place] ^= flip;
@@ -142,7 +142,7 @@ fn a_restart_amid_a_change_of_heaps_changes_nothing() {
             assert_eq!(first, take(&mut *other, &setup, &steps, place, &mut left[1]), "step {place}");
         }
         assert!(left[0] == left[1] && left[0].len() > 20, "{strict}: {}", left[0].len());
-        assert_eq!(original.save(), other.save());
+        assert_eq!(original.save().seal(), other.save().seal());
     }
 }
 
@@ -172,7 +172,7 @@ fn a_saved_resident_takes_few_bytes() {
                 _ => drop(take(&mut *policy, &setup, &steps, place, &mut Vec::new())),
             }
         }
-        let bytes = policy.save().len();
+        let bytes = policy.save().seal().len();
         assert!(bytes <= most + 40, "{name}: {bytes} bytes, {most} expected");
     }
 }

@@ -1,20 +1,21 @@
 //! `icache`, the cache of iCache (Chen et al., HPCA 2023, III-B and III-C): hard samples stay, easy ones come
 //! in packages.
 //!
-//! **H region.** A sample is admitted when its IV is higher than the lowest resident's, which leaves; but an
-//! id that is still due in this epoch never leaves for one that is not: then the lowest IV that is not due
-//! again leaves, or none. So an epoch without repetition reads exactly those of its plan that were not
-//! resident at its start, and the cache ends it with the highest IVs it can have. `strict=true` is the
-//! paper's plain heap, which does not look at what is due and reads 5 to 11 % more. Each slot is decided with
-//! the keys its plan was made from; how the heap changes over without a stop, the `high` module says.
+//! **H region.** A sample is admitted when its IV is higher than the lowest resident's, which it evicts; but
+//! an id that is still due in this epoch is never evicted for one that is not: then the lowest IV that is not
+//! due again is evicted, or none. So an epoch without repetition reads exactly those samples of its plan that
+//! were not resident at its start, and ends with the highest IVs that the cache can hold. `strict=true` is
+//! the paper's plain heap, which ignores what is due and reads 5 to 11 % more. Each slot is decided with the
+//! keys its plan was made from; the `high` module describes how the heap changes over without a stop.
 //!
-//! **L region.** Only where there are packages. `split=fixed` gives it a tenth of the capacity, or two packages
-//! if they are more. `split=paper` gives the H region the share r_H / (r_H + r_L), where r is how often a
-//! sample of that class was selected in the last epoch. An H-sample that comes in a package may move over.
+//! **L region.** Only where there are packages. `split=fixed` gives it a tenth of the capacity, or two
+//! packages if they are more. `split=paper` gives the H region the share r_H / (r_H + r_L), where r is how
+//! often a sample of that class was selected in the last epoch. An H-sample that comes in a package may move
+//! over.
 //!
-//! Differs from the paper: capacity is bytes; what is due is looked at; r are rates, since counts would give
-//! the L region most of the cache whatever the importance; and a sample is admitted whatever its class while
-//! there is room.
+//! Differs from the paper: capacity is bytes; what is due is taken into account; r are rates, since counts
+//! would give the L region most of the cache whatever the importance; and while there is room a sample is
+//! admitted whatever its class.
 
 mod high;
 mod low;
@@ -26,7 +27,7 @@ use self::low::Low;
 use super::{Begin, Due, Entry, NoDue, Place, Policy, Region, Setup, Sizes, Verdict, foreign};
 use crate::bits::Bits;
 use crate::importance::Keys;
-use crate::saved::{Reader, Writer};
+use crate::saved::{Reader, Unsealed, Writer};
 use crate::settings::{Domain, Parameter};
 use crate::{Id, Result};
 
@@ -213,6 +214,20 @@ impl Policy for Icache {
         self.in_buffer().for_each(each);
     }
 
+    fn remove(&mut self, id: Id) -> bool {
+        if self.high.contains(id) {
+            self.high.remove(id);
+        } else if self.low.contains(id) {
+            self.low.remove(id);
+        } else if self.is_buffered(id) {
+            self.buffer.remove(id);
+            self.buffered -= self.sizes.size(id);
+        } else {
+            return false;
+        }
+        true
+    }
+
     fn begin(&mut self, begin: &Begin<'_>) {
         self.still = begin.still && self.name == "impact";
         self.high.begin(begin.keys, &NoDue);
@@ -270,7 +285,7 @@ impl Policy for Icache {
         regions
     }
 
-    fn save(&self) -> Vec<u8> {
+    fn save(&self) -> Unsealed {
         let mut out = Writer::new(self.sizes.len());
         let flags = [self.still, self.selected.is_some()].map(u64::from);
         let head = [self.capacity, self.low_limit].into_iter().chain(flags);
@@ -278,7 +293,7 @@ impl Policy for Icache {
         self.high.save(&mut out);
         self.low.save(&mut out);
         out.ids(self.in_buffer().collect::<Vec<Id>>().into_iter());
-        out.seal(self.name)
+        out.unsealed(self.name)
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<()> {

@@ -1,17 +1,19 @@
 //! `carousel`, example echoing (Choi et al. 2019) over a window as large as the cache, with exact plans.
 //!
-//! The window holds residents up to the capacity. Training goes in **rounds**: each serves every resident once,
-//! in random order. Between rounds new samples are admitted along a permutation of all ids, and as many bytes are
-//! evicted, first in first out. `fresh` is the share of servings that are newly read: small enough, and the trainer
-//! need not wait for storage at all. `fresh=auto` is the largest share that the rates of the last epoch allow,
-//! and at least `least`. A round may run over the epoch's edge; an epoch is as many servings as there are
-//! samples, the first a full pass. Use it with the policy `carousel`, which follows the plan.
+//! The window holds residents up to the capacity. Training goes in **rounds**: each serves every resident
+//! once, in random order. Between rounds new samples are admitted along a permutation of all ids, and as many
+//! bytes are evicted, first in, first out. `fresh` is the share of servings that are newly read; if it is
+//! small enough, the trainer never waits for storage. `fresh=auto` is the largest share that the rates of the
+//! last epoch allow, and at least `least`. A round may cross the edge of an epoch; an epoch is as many
+//! servings as there are samples, and the first is a full pass. Use it with the policy `carousel`, which
+//! follows the plan.
 //!
 //! When `fresh` is 1 - c or more, where c is the share of the dataset that the cache holds, epochs are full
 //! passes over a static cache: that reads no more and trains exactly.
 //!
-//! `ride=hard` (experimental): among the older half of the window the lowest losses are evicted first, and no sample
-//! stays for more than 3 / fresh rounds. Where a round evicts more than half, the next older ones follow.
+//! `ride=hard` (experimental): among the older half of the window the lowest losses are evicted first, and no
+//! sample stays for more than 3 / fresh rounds. Where a round evicts more than half, the next older samples
+//! follow.
 
 mod window;
 

@@ -1,0 +1,113 @@
+//! What one node owns of a dataset.
+//!
+//! The unit of placement is the run where samples lie in runs, so that one node reads a run in one request, and else the
+//! sample. A plan's [schedule](crate::schedule) has the ownership of the view that the plan was made in, and keeps it.
+
+use std::sync::Arc;
+
+use super::Placement;
+use crate::Id;
+use crate::packages::Packages;
+
+/// Which samples of a dataset a node owns, and who owns the others.
+#[derive(Clone)]
+pub struct Ownership {
+    placement: Arc<Placement>,
+    dataset: u64,
+    node: Option<usize>,
+    runs: Option<Arc<Packages>>,
+}
+
+impl Ownership {
+    /// Of a dataset of that hash, for the node of that number in the placement's view; `None`: for one that is not in it.
+    pub fn new(placement: Arc<Placement>, dataset: u64, node: Option<usize>) -> Self {
+        Self { placement, dataset, node, runs: None }
+    }
+
+    /// The same of a dataset whose samples lie in these runs: the samples of a run have one owner.
+    #[must_use]
+    pub fn by_runs(self, runs: Arc<Packages>) -> Self {
+        Self { runs: Some(runs), ..self }
+    }
+
+    /// The placement.
+    pub fn placement(&self) -> &Arc<Placement> {
+        &self.placement
+    }
+
+    /// The number of the node that owns a sample; `None` where no node owns anything.
+    pub fn owner(&self, id: Id) -> Option<usize> {
+        self.placement.owner(self.dataset, u64::from(self.unit(id)))
+    }
+
+    /// Whether this node owns a sample.
+    pub fn owns(&self, id: Id) -> bool {
+        self.node.is_some() && self.owner(id) == self.node
+    }
+
+    /// The first sample of its run, or itself.
+    fn unit(&self, id: Id) -> Id {
+        let run = self.runs.as_ref().and_then(|runs| Some(runs.members(runs.of(id)?)));
+        run.and_then(|run| run.first().copied()).unwrap_or(id)
+    }
+}
+
+impl std::fmt::Debug for Ownership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { placement, dataset, node, .. } = self;
+        f.debug_struct("Ownership").field("of", &(placement, dataset, node)).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Node, View};
+
+    fn placement(nodes: usize) -> Arc<Placement> {
+        let node = |at: usize| Node {
+            name: format!("node-{at}"),
+            address: String::new(),
+            capacity: 1,
+            rack: None,
+            draining: false,
+            revision: 0,
+        };
+        Arc::new(Placement::new(&View::new((0..nodes).map(node))))
+    }
+
+    #[test]
+    fn every_sample_has_one_owner() {
+        let placement = placement(3);
+        let nodes: Vec<Ownership> =
+            (0..3).map(|node| Ownership::new(Arc::clone(&placement), 9, Some(node))).collect();
+        for id in 0..1_000 {
+            let owners: Vec<usize> = (0..3).filter(|&node| nodes[node].owns(id)).collect();
+            assert_eq!(owners, Vec::from_iter(nodes[0].owner(id)));
+        }
+        let outside = Ownership::new(placement, 9, None);
+        assert!((0..1_000).all(|id| !outside.owns(id) && outside.owner(id) == nodes[0].owner(id)));
+    }
+
+    #[test]
+    fn where_there_are_no_nodes_nobody_owns_anything() {
+        let none = Ownership::new(placement(0), 9, None);
+        assert!((0..100).all(|id| !none.owns(id) && none.owner(id).is_none()));
+    }
+
+    #[test]
+    fn a_run_has_one_owner() {
+        let sizes = vec![10u64; 100];
+        let mut runs = Packages::new(100);
+        for first in (0..80).step_by(8) {
+            runs.add(&Vec::from_iter(first..first + 8), &sizes);
+        }
+        let alone = Ownership::new(placement(4), 9, Some(0));
+        let by_runs = alone.clone().by_runs(Arc::new(runs));
+        for first in (0..80).step_by(8) {
+            assert!((first..first + 8).all(|id| by_runs.owner(id) == alone.owner(first)));
+        }
+        assert!((80..100).all(|id| by_runs.owner(id) == alone.owner(id)), "what lies in no run is its own");
+        assert!((0..80).any(|id| by_runs.owner(id) != alone.owner(id)));
+    }
+}

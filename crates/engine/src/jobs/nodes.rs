@@ -1,0 +1,93 @@
+//! What a job knows of other nodes: what this one is to it, how far ranks have come, what is asked of others for its own,
+//! and plans that lie over none yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotset_core::sampling::Plan;
+use hotset_core::{Error, Result};
+
+use super::reach::Reach;
+use super::visitors::Visitors;
+use crate::cluster::{Cluster, Role};
+
+/// A plan that was drawn and is not carried out here.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    pub(crate) plan: Arc<Plan>,
+    /// Whether it was settled, so that ranks may have been told of it: what each is served stays.
+    pub(crate) settled: bool,
+}
+
+/// A job's other nodes.
+#[derive(Default)]
+pub(crate) struct JobNodes {
+    role: Role,
+    /// How far its ranks have come, on whichever node they are.
+    pub(crate) reach: Reach,
+    /// What is asked of others for the ranks of this one.
+    pub(crate) visitors: Visitors,
+    /// Who they are, and how long one of them is waited for.
+    cluster: Option<(Arc<dyn Cluster>, Duration)>,
+    /// Plans that were drawn and are not carried out here: that could not be settled, or by the home before this one.
+    drawn: BTreeMap<u64, Drawn>,
+    /// The epoch whose plan could not be had ahead: it is tried again when a rank begins it.
+    failed_ahead: Option<u64>,
+}
+
+impl JobNodes {
+    pub(crate) fn new(role: Role, cluster: Option<(Arc<dyn Cluster>, Duration)>) -> Self {
+        Self { role, cluster, ..Self::default() }
+    }
+
+    /// The other nodes, and how long one of them is waited for.
+    pub(crate) fn cluster(&self) -> Result<(Arc<dyn Cluster>, Duration)> {
+        self.cluster
+            .clone()
+            .ok_or_else(|| Error::internal("a job over several nodes is on a server that is in no cluster"))
+    }
+
+    /// What this node is to the job.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// This node is the job's home from now on, under which so much may be kept; these plans were drawn by the home before.
+    pub(crate) fn take_over(&mut self, capacity: u64, plans: impl Iterator<Item = Drawn>) {
+        self.role = Role::Home { capacity };
+        self.drawn = plans.map(|drawn| (drawn.plan.epoch(), drawn)).collect();
+    }
+
+    /// A plan was drawn and could not be settled: it is the same when it is asked for again.
+    pub(crate) fn keep_drawn(&mut self, plan: Arc<Plan>, settled: bool) {
+        self.drawn.insert(plan.epoch(), Drawn { plan, settled });
+    }
+
+    /// Training goes back: what was drawn is of a future that does not come.
+    pub(crate) fn go_back(&mut self) {
+        self.drawn.clear();
+        self.failed_ahead = None;
+    }
+
+    /// A plan that was drawn before, for so many ranks.
+    pub(crate) fn drawn(&self, epoch: u64, world: u32) -> Option<&Drawn> {
+        self.drawn.get(&epoch).filter(|drawn| drawn.plan.world() == world)
+    }
+
+    /// The plan of an epoch could not be had ahead.
+    pub(crate) fn failed(&mut self, epoch: u64) {
+        self.failed_ahead = Some(epoch);
+    }
+
+    /// Whether that was the last that could not.
+    pub(crate) fn has_failed(&self, epoch: u64) -> bool {
+        self.failed_ahead == Some(epoch)
+    }
+
+    /// The plan of an epoch is put in: earlier ones are not asked for any more.
+    pub(crate) fn planned(&mut self, epoch: u64) {
+        self.failed_ahead = None;
+        self.drawn.retain(|&of, _| of > epoch);
+    }
+}

@@ -1,0 +1,9 @@
+//! A job over several nodes: engines in one process that ask each other directly.
+
+mod begins;
+mod failures;
+mod neglect;
+mod nodes;
+mod roles;
+mod strategies;
+mod together;

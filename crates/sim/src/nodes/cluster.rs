@@ -1,0 +1,225 @@
+//! The nodes: who owns what, and what each of them keeps.
+
+use std::sync::Arc;
+
+use hotset_core::Id;
+use hotset_core::cache::Cache;
+use hotset_core::cluster::{Node, Ownership, Placement, View};
+use hotset_core::counters::Counters;
+use hotset_core::importance::{SLICE, Score};
+use hotset_core::run::{Change, Config, JobRun, Outcome, Packing, residents_first};
+use hotset_core::sampling::{Plan, Reevaluation, Residents};
+use hotset_core::schedule::Schedule;
+
+/// One node.
+struct Member {
+    cache: Cache,
+    run: JobRun,
+    ownership: Arc<Ownership>,
+}
+
+/// A slot that was decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Decided {
+    /// What it costs.
+    pub(super) verdict: Outcome,
+    /// Whether its rank is on the node that decides it.
+    pub(super) local: bool,
+}
+
+/// All nodes.
+pub(super) struct Cluster {
+    /// What a node is made from; its capacity is one node's.
+    config: Config,
+    view: View,
+    members: Vec<Member>,
+    /// What nodes that are gone have counted is counted.
+    gone: Vec<JobRun>,
+    /// Who decides and who reads, of the plan under way.
+    plan: Option<Arc<Plan>>,
+    changes: Vec<Change>,
+}
+
+impl Cluster {
+    /// So many nodes of `part` bytes each, which keep nothing yet.
+    pub(super) fn new(count: usize, part: u64, config: Config) -> Self {
+        let config = Config { capacity: part, ..config };
+        let (view, members, gone, changes) = Default::default();
+        let mut cluster = Self { config, view, members, gone, plan: None, changes };
+        cluster.resize(count, 0);
+        cluster
+    }
+
+    /// There are so many nodes from `epoch` on: the last ones have come or gone. How many samples those that are left keep
+    /// that are another's now, and their bytes: they let go of them with the next slots.
+    pub(super) fn resize(&mut self, count: usize, epoch: u64) -> (u64, u64) {
+        self.view = View::new((0..count).map(|number| Node {
+            name: name(number),
+            address: String::new(),
+            // Nodes that keep nothing divide the samples all the same.
+            capacity: self.config.capacity.max(1),
+            rack: None,
+            draining: false,
+            revision: epoch + 1,
+        }));
+        let placement = Arc::new(Placement::new(&self.view));
+        let own = |number| Arc::new(Ownership::new(Arc::clone(&placement), self.config.seed, Some(number)));
+        let gone = self.members.split_off(count.min(self.members.len()));
+        self.gone.extend(gone.into_iter().map(|member| member.run));
+        let (mut leaving, mut bytes) = (0, 0);
+        for (number, member) in self.members.iter_mut().enumerate() {
+            member.ownership = own(number);
+            for id in member.cache.kept(0..u64::MAX).filter(|&id| !member.ownership.owns(id)) {
+                leaving += 1;
+                bytes += self.config.sizes.size(id);
+            }
+        }
+        for number in self.members.len()..count {
+            let mut cache = Cache::new(self.config.policy(), self.config.sizes.len());
+            let mut run = JobRun::new(Arc::clone(&self.config.sizes));
+            run.join(&mut cache);
+            self.members.push(Member { cache, run, ownership: own(number) });
+        }
+        (leaving, bytes)
+    }
+
+    /// The number of the node that owns a sample.
+    pub(super) fn owner(&self, id: Id) -> Option<usize> {
+        self.members.first()?.ownership.owner(id)
+    }
+
+    /// The node that each of so many ranks is on.
+    pub(super) fn ranks(&self, world: u32) -> Vec<usize> {
+        (0..world).map(|rank| self.reader(rank, world)).collect()
+    }
+
+    /// The node that a rank is on.
+    fn reader(&self, rank: u32, world: u32) -> usize {
+        rank as usize * self.members.len() / world.max(1) as usize
+    }
+
+    /// The rack of each node.
+    pub(super) fn racks(&self) -> Vec<usize> {
+        self.view.racks()
+    }
+
+    /// What all nodes keep.
+    pub(super) fn residents(&self) -> Residents {
+        let policies = self.members.iter().map(|member| member.cache.policy());
+        Residents::of_all(policies, self.config.sizes.len())
+    }
+
+    /// Which scores the policies take the moment they are reported.
+    pub(super) fn takes(&self) -> Option<Score> {
+        self.members.first()?.cache.policy().takes()
+    }
+
+    /// Tells each policy of the scores of what its node owns.
+    pub(super) fn scored(&mut self, scores: &[(Id, f32)]) {
+        for member in &mut self.members {
+            let own = scores.iter().copied().filter(|(id, _)| member.ownership.owns(*id));
+            let own: Vec<(Id, f32)> = own.collect();
+            if !own.is_empty() {
+                member.cache.scored(member.run.member(), &own);
+            }
+        }
+    }
+
+    /// Each node keeps, or reads, what it owns of that which is re-evaluated before an epoch; what was read.
+    pub(super) fn reevaluate(&mut self, epoch: u64, reevaluation: &Reevaluation) -> Vec<Id> {
+        let mut all_read = Vec::new();
+        for member in &mut self.members {
+            let number = member.run.member();
+            let owned = |id: &Id| member.ownership.owns(*id);
+            let mut read = Vec::new();
+            match reevaluation {
+                Reevaluation::Nothing => {}
+                Reevaluation::All => {
+                    let own: Vec<Id> = (0..self.config.sizes.len() as Id).filter(owned).collect();
+                    read = member.cache.look_up_missing(number, epoch, &own);
+                }
+                Reevaluation::Set(ids) => {
+                    let own: Vec<Id> = ids.iter().copied().filter(owned).collect();
+                    for slice in residents_first(member.cache.policy(), &own).chunks(SLICE) {
+                        member.cache.pin(number, epoch, slice, &mut read);
+                    }
+                }
+            }
+            read.iter().for_each(|&id| member.run.tally_mut().reads_beside(epoch, id));
+            all_read.extend(read);
+        }
+        all_read
+    }
+
+    /// Every node begins a plan.
+    pub(super) fn begin(&mut self, plan: &Arc<Plan>) {
+        let readers = self.ranks(plan.world());
+        for (number, member) in self.members.iter_mut().enumerate() {
+            if let Some(last) = &self.plan {
+                member.run.remove(last.epoch());
+            }
+            let mut schedule = Schedule::new(Arc::clone(plan), self.config.sizes.len())
+                .with_ownership(Arc::clone(&member.ownership));
+            for (rank, &reader) in (0..).zip(&readers) {
+                schedule.set_away(rank, reader != number);
+            }
+            member.run.planned(schedule, &Packing::default());
+            member.run.enter(plan.epoch());
+        }
+        self.plan = Some(Arc::clone(plan));
+    }
+
+    /// Every node passes the next slot. The one that owns its sample decides and serves it; where its rank is on another
+    /// one, that one serves it too, and counts nothing.
+    pub(super) fn decide(&mut self, epoch: u64, slot: usize) -> Decided {
+        let world = self.plan.as_ref().map_or(1, |plan| plan.world());
+        let reader = self.reader(slot as u32 % world, world);
+        let (mut verdict, mut local) = (Outcome::Elsewhere, false);
+        for (number, member) in self.members.iter_mut().enumerate() {
+            self.changes.clear();
+            member.run.step(&mut member.cache, &mut self.changes);
+            let decided = self.changes.iter().find_map(|change| match change {
+                Change::Decided { slot: of, outcome, .. } if *of == slot => Some(*outcome),
+                _ => None,
+            });
+            if let Some(outcome) = decided.filter(|outcome| *outcome != Outcome::Elsewhere) {
+                (verdict, local) = (outcome, number == reader);
+                member.run.serve(epoch, [slot]);
+            } else if number == reader {
+                member.run.serve(epoch, [slot]);
+            }
+        }
+        Decided { verdict, local }
+    }
+
+    /// What all nodes have counted of an epoch.
+    pub(super) fn counters(&self, epoch: u64) -> Counters {
+        let runs = self.members.iter().map(|member| &member.run).chain(&self.gone);
+        let mut sum = Counters::default();
+        runs.filter_map(|run| run.tally().epochs().get(&epoch)).for_each(|counted| sum.add(counted));
+        sum
+    }
+
+    /// How many nodes there are, and how much the one that owns most bytes, and the one that keeps most, has over the mean.
+    pub(super) fn balance(&self) -> (usize, f64, f64) {
+        let mut owned = vec![0u64; self.members.len()];
+        for id in 0..self.config.sizes.len() as Id {
+            if let Some(owner) = self.owner(id) {
+                owned[owner] += self.config.sizes.size(id);
+            }
+        }
+        let kept: Vec<u64> = self.members.iter().map(|member| member.cache.policy().used()).collect();
+        (self.members.len(), over_mean(&owned), over_mean(&kept))
+    }
+}
+
+/// Names sort as numbers do.
+fn name(number: usize) -> String {
+    format!("node-{number:04}")
+}
+
+/// The largest over the mean; 1 where all are nothing.
+fn over_mean(all: &[u64]) -> f64 {
+    let mean = all.iter().sum::<u64>() as f64 / all.len().max(1) as f64;
+    if mean > 0.0 { all.iter().copied().max().unwrap_or(0) as f64 / mean } else { 1.0 }
+}

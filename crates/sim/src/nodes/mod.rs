@@ -1,0 +1,259 @@
+//! One training over several nodes: each has a cache of its own, and all of them are one.
+//!
+//! Planner, schedules, caches and tallies are those of [`hotset_core`], in the same hands as on servers: one planner draws
+//! the plan, [`localize`] lays it over the nodes' ranks, and every node passes all of it and decides the slots whose samples
+//! it owns. A slot is served on the node that decides it; where its rank is on another node, its bytes travel.
+//!
+//! Every node has the cache, the ranks and the requests in flight that a scenario describes; bandwidth is the storage's, for
+//! all of them together. Between two epochs a node may come, with its ranks, or go, with what it keeps. What changes its
+//! owner then is let go of, and the new owner reads it when it is due, as on servers; so it is with what went with a node.
+//!
+//! Left out: the time a peer takes, which is that of a hit, and packages.
+
+mod cluster;
+mod cost;
+mod figures;
+
+use std::sync::Arc;
+
+use hotset_core::cluster::localize;
+use hotset_core::importance::Score;
+use hotset_core::run::{Batch, CacheView, Inputs, Outcome as Verdict, Planner, reports, valid_scores};
+use hotset_core::sampling::{Plan, Reevaluation};
+use hotset_core::{Error, Result, policy};
+
+pub use self::cost::{Cost, cost};
+pub use self::figures::{Figures, NodesEpoch, NodesOutcome};
+
+use self::cluster::Cluster;
+use crate::outcome::Epoch;
+use crate::scenario::{Job, Scenario};
+use crate::timeline::{StorageClock, Timeline};
+
+/// A change of the nodes, before an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// One more node comes.
+    Join(u64),
+    /// The last node goes, and what it keeps is lost.
+    Lose(u64),
+}
+
+impl Change {
+    /// The epoch that it comes before.
+    pub fn epoch(self) -> u64 {
+        match self {
+            Self::Join(epoch) | Self::Lose(epoch) => epoch,
+        }
+    }
+}
+
+/// The nodes of a simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nodes {
+    /// How many there are at first.
+    pub count: usize,
+    /// Whether ranks exchange samples, so that most are their own node's.
+    pub locality: bool,
+    /// What changes, if anything does.
+    pub change: Option<Change>,
+}
+
+impl Nodes {
+    /// So many, for good.
+    pub fn new(count: usize) -> Self {
+        Self { count, locality: true, change: None }
+    }
+
+    /// How many there are in the end.
+    pub fn finally(&self) -> usize {
+        match self.change {
+            None => self.count,
+            Some(Change::Join(_)) => self.count + 1,
+            Some(Change::Lose(_)) => self.count.saturating_sub(1),
+        }
+    }
+
+    fn check(&self, scenario: &Scenario, job: &Job) -> Result<()> {
+        if self.count == 0 || self.count > 1 << 10 {
+            return Err(Error::invalid(format!(
+                "`nodes` is {}: give a number from 1 to {}",
+                self.count,
+                1 << 10
+            )));
+        }
+        if self.finally() == 0 {
+            return Err(Error::invalid("`lose` leaves no node: give `nodes` two at least"));
+        }
+        let ranks = self.count.max(self.finally()) * scenario.compute.ranks as usize;
+        if ranks > scenario.samples() && !scenario.pad {
+            return Err(Error::invalid(format!(
+                "there are {ranks} ranks on the nodes, but {} samples: give fewer `nodes` or `ranks`",
+                scenario.samples()
+            )));
+        }
+        if let Some(change) = self.change.filter(|change| change.epoch() >= scenario.epochs() as u64) {
+            return Err(Error::invalid(format!(
+                "a node is to join or be lost before epoch {}, but the epochs are 0 to {}",
+                change.epoch(),
+                scenario.epochs() - 1
+            )));
+        }
+        if scenario.packages.is_some() {
+            return Err(Error::invalid("`packages` are not simulated on several `nodes`: leave one out"));
+        }
+        if policy::find(&job.policy.name)?.offline {
+            return Err(Error::invalid(format!(
+                "policy `{}` must know every plan beforehand, which no node does: choose another for `nodes`",
+                job.policy
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Replays one run over nodes.
+pub fn run(scenario: &Scenario, job: &Job, nodes: &Nodes) -> Result<NodesOutcome> {
+    nodes.check(scenario, job)?;
+    let part = job.amount.of(scenario.bytes);
+    let whole = part.saturating_mul(nodes.count as u64);
+    let config = job.config(scenario, whole, None)?;
+    let cluster = Cluster::new(nodes.count, part, config.clone());
+    let mut replay = Replay::new(scenario, nodes, cluster, Planner::new(config, false));
+    let mut epochs = Vec::with_capacity(scenario.epochs());
+    let mut spread = Vec::with_capacity(scenario.epochs());
+    for epoch in 0..scenario.epochs() as u64 {
+        let (counted, figures) = replay.epoch(epoch);
+        epochs.push(counted);
+        spread.push(figures);
+    }
+    let outcome = job.outcome(scenario, whole, epochs);
+    Ok(NodesOutcome { nodes: nodes.count, outcome, spread })
+}
+
+/// A scenario of so many nodes like the one it describes.
+fn on(nodes: usize, scenario: &Scenario) -> Scenario {
+    let mut whole = scenario.clone();
+    whole.storage.concurrency = scenario.storage.concurrency.saturating_mul(nodes);
+    whole.compute.ranks = scenario.compute.ranks.saturating_mul(nodes as u32);
+    whole
+}
+
+/// A run on its way.
+struct Replay<'a> {
+    nodes: &'a Nodes,
+    one: &'a Scenario,
+    whole: Scenario,
+    cluster: Cluster,
+    planner: Planner,
+    timeline: Timeline,
+    storage: StorageClock,
+}
+
+impl<'a> Replay<'a> {
+    fn new(one: &'a Scenario, nodes: &'a Nodes, cluster: Cluster, planner: Planner) -> Self {
+        let whole = on(nodes.count, one);
+        Self {
+            timeline: Timeline::new(whole.compute, 0.0),
+            storage: StorageClock::new(whole.storage),
+            nodes,
+            one,
+            whole,
+            cluster,
+            planner,
+        }
+    }
+
+    /// The next epoch, from its plan to its last report.
+    fn epoch(&mut self, epoch: u64) -> (Epoch, NodesEpoch) {
+        let mut figures = NodesEpoch::default();
+        if let Some(change) = self.nodes.change.filter(|change| change.epoch() == epoch) {
+            (figures.moved, figures.moved_bytes) = self.change(change);
+        }
+        if let Some(before) = epoch.checked_sub(1) {
+            self.planner.close(before);
+        }
+        let plan = self.plan(epoch);
+        self.cluster.begin(&plan);
+        let (batch, world) = (self.whole.compute.batch, plan.world() as usize);
+        let mut trained = 0;
+        for slot in 0..plan.len() {
+            let decided = self.cluster.decide(epoch, slot);
+            figures.count(&decided, self.one.sizes.size(plan.ids()[slot]));
+            let ready = match decided.verdict {
+                Verdict::Hit => 0,
+                _ => self.storage.request(self.one.sizes.size(plan.ids()[slot]), self.timeline.earliest()),
+            };
+            self.timeline.serve(ready, plan.weight(slot) > 0.0);
+            if (slot + 1) % (batch * world) == 0 {
+                while trained + self.whole.compute.prefetch < (slot + 1) / (batch * world) {
+                    self.report(&plan, trained);
+                    trained += 1;
+                }
+            }
+        }
+        while trained * batch < plan.rank_len() {
+            self.report(&plan, trained);
+            trained += 1;
+        }
+        let time = self.timeline.end_epoch();
+        let mut counters = self.cluster.counters(epoch);
+        (counters.clock.late, counters.waits) = (time.late, time.waits.clone());
+        let plan = &counters.plan;
+        (figures.hit_local, figures.hit_peer) = (plan.hit - plan.hit_peer, plan.hit_peer);
+        (figures.nodes, figures.owned, figures.kept) = self.cluster.balance();
+        (Epoch { counters, time }, figures)
+    }
+
+    /// A node comes or goes, with its ranks; how many kept samples have another owner now, and their bytes.
+    fn change(&mut self, change: Change) -> (u64, u64) {
+        let count = self.nodes.finally();
+        self.whole = on(count, self.one);
+        self.timeline = Timeline::new(self.whole.compute, self.timeline.ended());
+        self.storage = StorageClock::new(self.whole.storage);
+        self.cluster.resize(count, change.epoch())
+    }
+
+    /// Makes the plan of an epoch; what it needs of losses under the current model is read first.
+    fn plan(&mut self, epoch: u64) -> Arc<Plan> {
+        let reevaluation = self.planner.reevaluation(epoch);
+        self.timeline.begin_epoch(reevaluation == Reevaluation::Nothing);
+        let reevaluated = self.whole.reevaluate(epoch, &reevaluation, self.planner.table());
+        if let Some(losses) = &reevaluated {
+            let read = self.cluster.reevaluate(epoch, &reevaluation);
+            let sizes = read.into_iter().map(|id| self.one.sizes.size(id));
+            self.timeline.evaluate(&mut self.storage, sizes, losses.len());
+        }
+        let inputs =
+            Inputs { reevaluated: reevaluated.as_deref(), accuracy: None, rates: Some(self.whole.rates()) };
+        let residents = self.planner.looks_at_residents().then(|| self.cluster.residents());
+        let view = CacheView { residents, ..CacheView::default() };
+        let made = self.planner.plan(epoch, self.whole.compute.ranks, &inputs, &view);
+        if !self.nodes.locality {
+            return made.plan;
+        }
+        let ranks = self.cluster.ranks(made.plan.world());
+        let (racks, owner) = (self.cluster.racks(), |id| self.cluster.owner(id));
+        Arc::new(localize(Arc::unwrap_or_clone(made.plan), &ranks, &racks, owner))
+    }
+
+    /// Reports the batch `step` of every rank.
+    fn report(&mut self, plan: &Plan, step: usize) {
+        for rank in 0..plan.world() {
+            let Batch { position, ids, losses } = self.whole.losses(plan, rank, step);
+            let scores = self.planner.score().of(&losses);
+            let all = reports((plan.epoch(), plan.rank_len(), position), &ids, &losses, &scores);
+            let valid: Vec<_> = all.into_iter().filter(|report| !report.value.is_nan()).collect();
+            let mut done = 0;
+            while done < valid.len() {
+                done += self.planner.report(&valid[done..]);
+            }
+            let Some(kind) = self.cluster.takes() else { continue };
+            let scores = if kind == self.planner.score() { scores } else { Score::of(kind, &losses) };
+            valid_scores(&ids, &scores, |slice| self.cluster.scored(slice));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
