@@ -1,7 +1,10 @@
 //! Requests that are made side by side, each lane asking again as soon as it was answered.
+//!
+//! Lanes count what they have read themselves, before they ask again: a store that answers faster than answers are looked at
+//! (files in the page cache are) would otherwise be read far beyond what is allowed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -70,6 +73,28 @@ pub(super) struct Request {
     pub(super) most: usize,
 }
 
+/// What the lanes of a stage have read, and whether they are to stop.
+#[derive(Default)]
+struct Spent {
+    bytes: AtomicU64,
+    answers: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Spent {
+    /// Whether another request may be made.
+    fn allows(&self, bytes: u64, answers: usize) -> bool {
+        !self.over.load(Ordering::Relaxed)
+            && self.bytes.load(Ordering::Relaxed) < bytes
+            && self.answers.load(Ordering::Relaxed) < answers
+    }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// One answer.
 struct Answer {
     read: Duration,
@@ -123,17 +148,16 @@ impl Lanes {
         look: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let began = Instant::now();
-        let over = Arc::new(AtomicBool::new(false));
+        let spent = Arc::new(Spent::default());
         let (sender, answers) = mpsc::channel();
         for _ in 0..self.at_a_time {
-            self.lane(sender.clone(), &over)?;
+            self.lane(sender.clone(), &spent)?;
         }
         drop(sender);
         let outcome = loop {
             let elapsed = began.elapsed();
-            let enough = self.bytes >= self.allowed || self.seconds.len() >= self.request.most;
-            if elapsed >= time || enough {
-                over.store(true, Ordering::Relaxed);
+            if elapsed >= time {
+                spent.over.store(true, Ordering::Relaxed);
             }
             // An answer that takes longer than all before it is waited for as long as there is time at all.
             if elapsed >= end.max(time + GRACE) {
@@ -148,17 +172,18 @@ impl Lanes {
                 break Err(error);
             }
         };
-        over.store(true, Ordering::Relaxed);
+        spent.over.store(true, Ordering::Relaxed);
         outcome
     }
 
-    fn lane(&self, sender: Sender<Answer>, over: &Arc<AtomicBool>) -> Result<()> {
-        let (reads, over, request) = (Arc::clone(&self.reads), Arc::clone(over), self.request);
+    fn lane(&self, sender: Sender<Answer>, spent: &Arc<Spent>) -> Result<()> {
+        let (reads, spent, request) = (Arc::clone(&self.reads), Arc::clone(spent), self.request);
+        let allowed = self.allowed;
         let lane = move || {
-            while !over.load(Ordering::Relaxed) {
+            while spent.allows(allowed, request.most) {
                 let (read, outcome) = reads.one(request.bytes);
                 match &outcome {
-                    Ok(_) => {}
+                    Ok((_, bytes)) => spent.add(bytes.len()),
                     Err((_, ReadError::Busy(_))) => std::thread::sleep(REST),
                     Err(_) => std::thread::sleep(REST / 10),
                 }

@@ -79,6 +79,18 @@ fn no_more_bytes_are_read_than_are_allowed_but_for_those_under_way() {
 }
 
 #[test]
+fn a_store_that_answers_faster_than_is_looked_leaves_bytes_for_whole_samples() {
+    let (_place, opened) = dataset(50, 1 << 20, &[]);
+    let slow_look = &mut |_: &str, _| {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    };
+    let found = measure(&opened, Budget { bytes: 8 << 20, ..budget(6.0) }, slow_look).unwrap();
+    assert!(found.bytes <= (8 + 3) << 20, "{}", found.bytes);
+    assert!(found.whole.is_some() && !found.kept.is_empty(), "{:?}", found.levels);
+}
+
+#[test]
 fn slow_answers_are_measured_within_the_time() {
     let (_place, opened) = dataset(40, 100, &[("throttle.latency", "2s")]);
     undisturbed(|| {
