@@ -16,7 +16,7 @@ const LOOKED_AT: u64 = 32;
 /// Who owned samples last, and how far the round is.
 #[derive(Default)]
 pub(super) struct Owners {
-    placement: Option<u64>,
+    owners: Option<u64>,
     /// The first sample that was not looked at; none where no round is under way.
     next: Option<u64>,
 }
@@ -24,8 +24,8 @@ pub(super) struct Owners {
 impl Owners {
     /// A slot of a plan with these owners is passed: those of `samples` that it looks at, as long as a round is under way.
     pub(super) fn pass(&mut self, ownership: &Ownership, samples: u64) -> Option<Range<u64>> {
-        let placement = ownership.placement().digest();
-        if self.placement.replace(placement) != Some(placement) {
+        let owners = ownership.digest();
+        if self.owners.replace(owners) != Some(owners) {
             self.next = Some(0);
         }
         let first = self.next?;
