@@ -221,7 +221,8 @@ impl Ready {
                     epochs: request.epochs,
                     world: 1,
                     pad: request.pad,
-                    packages: place.and_then(|place| place.origin(package_bytes(request, place, (terms.role, part))?)),
+                    packages: place
+                        .and_then(|place| place.origin(package_bytes(request, place, (terms.role, part))?)),
                 };
                 let policy = run::Config { capacity: granted, ..config.clone() }.policy();
                 let planner = run::Planner::new(config, policy.takes_packages());

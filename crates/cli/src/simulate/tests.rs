@@ -92,7 +92,8 @@ fn nodes_are_compared_and_what_a_change_of_them_costs_is_told() {
     {
         assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 1, "{wrong:?}");
     }
-    for wrong in [&["--join", "3"][..], &["--nodes", "2", "--packages"], &["--nodes", "2", "--locality", "x"]]
+    for wrong in
+        [&["--join", "3"][..], &["--nodes", "2", "--jobs", "2"], &["--nodes", "2", "--locality", "x"]]
     {
         assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 2, "{wrong:?}");
     }

@@ -104,7 +104,10 @@ mod tests {
         let parts = [0, 1, 2].map(|at| all.owned_by(&Ownership::new(Arc::clone(&placement), 9, Some(at))));
         let sum = |of: fn(&Packing) -> usize| parts.iter().map(of).sum::<usize>();
         assert_eq!(sum(|part| part.packages.len()), 60, "each package is made by one node");
-        assert_eq!(sum(|part| part.single.len() + part.whole.iter().map(|(_, ids)| ids.len()).sum::<usize>()), 120);
+        assert_eq!(
+            sum(|part| part.single.len() + part.whole.iter().map(|(_, ids)| ids.len()).sum::<usize>()),
+            120
+        );
         for part in &parts {
             let made: Vec<Id> = part.packages.iter().flat_map(|(_, ids)| ids.clone()).collect();
             let read = part.whole.iter().flat_map(|(_, ids)| ids).chain(&part.single);

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use super::package_planner::{PackagePlanner, PendingPackage, SavedPacking};
 use super::{Config, Inputs};
+use crate::cluster::Ownership;
 use crate::importance::{Report, SLICE, Score, Table, cut};
 use crate::log::{Event, JobLog};
-use crate::cluster::Ownership;
 use crate::packages::{Packages, Packing};
 use crate::sampling::{self, Draw, DrawStream, Drawn, Plan, Reevaluation, Residents, Strategy, under_way};
 use crate::{Error, Id, Result};

@@ -7,6 +7,7 @@ use hotset_core::cache::Cache;
 use hotset_core::cluster::{Node, Ownership, Placement, View};
 use hotset_core::counters::Counters;
 use hotset_core::importance::{SLICE, Score};
+use hotset_core::packages::Packages;
 use hotset_core::run::{Change, Config, JobRun, Outcome, Packing, residents_first};
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
@@ -15,7 +16,25 @@ use hotset_core::schedule::Schedule;
 struct Member {
     cache: Cache,
     run: JobRun,
+    /// What it owns of samples that lie in no package, and of the plan under way.
+    alone: Ownership,
     ownership: Arc<Ownership>,
+}
+
+impl Member {
+    fn new(config: &Config, alone: Ownership) -> Self {
+        let mut cache = Cache::new(config.policy(), config.sizes.len());
+        let mut run = JobRun::new(Arc::clone(&config.sizes));
+        run.join(&mut cache);
+        Self { cache, run, ownership: Arc::new(alone.clone()), alone }
+    }
+
+    /// Samples are owned by these packages from now on.
+    fn own_by(&mut self, packages: Option<&Arc<Packages>>) {
+        let alone = self.alone.clone();
+        let by_packages = packages.map(|packages| alone.clone().by_packages(Arc::clone(packages)));
+        self.ownership = Arc::new(by_packages.unwrap_or(alone));
+    }
 }
 
 /// A slot that was decided.
@@ -35,8 +54,9 @@ pub(super) struct Cluster {
     members: Vec<Member>,
     /// What nodes that are gone have counted is counted.
     gone: Vec<JobRun>,
-    /// Who decides and who reads, of the plan under way.
+    /// The plan under way, and the packages that it was made from.
     plan: Option<Arc<Plan>>,
+    packages: Option<Arc<Packages>>,
     changes: Vec<Change>,
 }
 
@@ -45,7 +65,7 @@ impl Cluster {
     pub(super) fn new(count: usize, part: u64, config: Config) -> Self {
         let config = Config { capacity: part, ..config };
         let (view, members, gone, changes) = Default::default();
-        let mut cluster = Self { config, view, members, gone, plan: None, changes };
+        let mut cluster = Self { config, view, members, gone, plan: None, packages: None, changes };
         cluster.resize(count, 0);
         cluster
     }
@@ -63,24 +83,49 @@ impl Cluster {
             revision: epoch + 1,
         }));
         let placement = Arc::new(Placement::new(&self.view));
-        let own = |number| Arc::new(Ownership::new(Arc::clone(&placement), self.config.seed, Some(number)));
+        let own = |number| Ownership::new(Arc::clone(&placement), self.config.seed, Some(number));
         let gone = self.members.split_off(count.min(self.members.len()));
         self.gone.extend(gone.into_iter().map(|member| member.run));
         let (mut leaving, mut bytes) = (0, 0);
         for (number, member) in self.members.iter_mut().enumerate() {
-            member.ownership = own(number);
+            member.alone = own(number);
+            member.own_by(self.packages.as_ref());
             for id in member.cache.kept(0..u64::MAX).filter(|&id| !member.ownership.owns(id)) {
                 leaving += 1;
                 bytes += self.config.sizes.size(id);
             }
         }
         for number in self.members.len()..count {
-            let mut cache = Cache::new(self.config.policy(), self.config.sizes.len());
-            let mut run = JobRun::new(Arc::clone(&self.config.sizes));
-            run.join(&mut cache);
-            self.members.push(Member { cache, run, ownership: own(number) });
+            self.members.push(Member::new(&self.config, own(number)));
         }
         (leaving, bytes)
+    }
+
+    /// Whether its policy has a region for packages.
+    pub(super) fn takes_packages(&self) -> bool {
+        self.members.first().is_some_and(|member| member.cache.policy().takes_packages())
+    }
+
+    /// The bytes of all L regions when a plan begins, and the most that they can have.
+    pub(super) fn low(&self) -> (u64, u64) {
+        let all = self.members.iter().map(|member| member.cache.policy().low());
+        all.fold((0, 0), |sum, low| (sum.0 + low.0, sum.1 + low.1))
+    }
+
+    /// Samples are owned by these packages from now on.
+    pub(super) fn own_by(&mut self, packages: Option<&Arc<Packages>>) {
+        self.packages = packages.cloned();
+        self.members.iter_mut().for_each(|member| member.own_by(packages));
+    }
+
+    /// The packages that the plan under way was made from.
+    pub(super) fn packages(&self) -> Option<&Packages> {
+        self.packages.as_deref()
+    }
+
+    /// Who owns what.
+    pub(super) fn ownership(&self) -> Option<&Ownership> {
+        self.members.first().map(|member| &*member.ownership)
     }
 
     /// The number of the node that owns a sample.
@@ -151,19 +196,25 @@ impl Cluster {
         all_read
     }
 
-    /// Every node begins a plan.
-    pub(super) fn begin(&mut self, plan: &Arc<Plan>) {
+    /// Every node begins a plan, made from these packages of so many bytes, and makes what it owns of those that are chosen.
+    pub(super) fn begin(
+        &mut self,
+        plan: &Arc<Plan>,
+        packages: Option<(Arc<Packages>, u64)>,
+        packing: &Packing,
+    ) {
         let readers = self.ranks(plan.world());
         for (number, member) in self.members.iter_mut().enumerate() {
             if let Some(last) = &self.plan {
                 member.run.remove(last.epoch());
             }
             let mut schedule = Schedule::new(Arc::clone(plan), self.config.sizes.len())
+                .with_packages(packages.clone())
                 .with_ownership(Arc::clone(&member.ownership));
             for (rank, &reader) in (0..).zip(&readers) {
                 schedule.set_away(rank, reader != number);
             }
-            member.run.planned(schedule, &Packing::default());
+            member.run.planned(schedule, &packing.owned_by(&member.ownership));
             member.run.enter(plan.epoch());
         }
         self.plan = Some(Arc::clone(plan));
