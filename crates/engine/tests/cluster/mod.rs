@@ -4,6 +4,7 @@ mod begins;
 mod failures;
 mod neglect;
 mod nodes;
+mod packing;
 mod roles;
 mod strategies;
 mod together;
