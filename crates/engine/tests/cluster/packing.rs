@@ -12,7 +12,7 @@ use hotset_core::policy::{self, Setup};
 use hotset_core::run::JobRun;
 use hotset_core::sampling::{Event, Plan};
 use hotset_core::schedule::Schedule;
-use hotset_engine::Placed;
+use hotset_engine::{Engine, Placed};
 
 use super::nodes::{Made, Nodes, name, view};
 use crate::common::within;
@@ -31,9 +31,9 @@ fn made(place: &Path, nodes: usize, ranks: &[usize]) -> Made {
 fn train(nodes: &Nodes, epoch: u64) -> Arc<Plan> {
     let plan = nodes.epoch(epoch, 16);
     nodes.check_residents();
-    nodes.engines.iter().filter(|engine| engine.has_job("job")).for_each(|engine| {
-        engine.packed("job", WAIT).unwrap();
-    });
+    // Read ahead, the next plan has chosen packages that wait for it to be served.
+    let waits = |engine: &&Arc<Engine>| engine.has_job("job") && !nodes.request.prefetch;
+    nodes.engines.iter().filter(waits).for_each(|engine| engine.packed("job", WAIT).unwrap());
     nodes.tell_of_packages();
     plan
 }
@@ -78,10 +78,13 @@ fn simulated(made: &Made, placed: &[Vec<u8>]) -> Vec<Vec<PlanCounters>> {
 
 #[test]
 fn packages_are_made_and_read_by_their_owners_and_count_as_the_simulators_do() {
-    for (count, ranks) in [(2, &[0, 1][..]), (3, &[0, 1, 2]), (3, &[1, 1, 2])] {
+    let placements = [(2, &[0, 1][..]), (3, &[0, 1, 2]), (3, &[1, 1, 2])];
+    for ((count, ranks), prefetch) in
+        placements.into_iter().flat_map(|at| [false, true].map(|ahead| (at, ahead)))
+    {
         within("packages over nodes", || {
             let place = tempfile::tempdir().unwrap();
-            let made = made(place.path(), count, ranks);
+            let made = Made { prefetch, ..made(place.path(), count, ranks) };
             let nodes = Nodes::new(&made);
             let (mut placed, mut packed) = (Vec::new(), 0);
             for epoch in 0..EPOCHS {
@@ -99,7 +102,7 @@ fn packages_are_made_and_read_by_their_owners_and_count_as_the_simulators_do() {
                 );
                 packed += sum.plan.packed;
             }
-            assert!(packed > 1_500, "{packed} come in packages on {count}");
+            assert!(packed > 1_000, "{packed} come in packages on {count}");
             for (node, expected) in simulated(&made, &placed).into_iter().enumerate() {
                 for (epoch, expected) in expected.into_iter().enumerate() {
                     assert_eq!(
