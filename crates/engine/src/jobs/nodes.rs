@@ -34,6 +34,8 @@ pub(crate) struct JobNodes {
     drawn: BTreeMap<u64, Drawn>,
     /// The epoch whose plan could not be had ahead: it is tried again when a rank begins it.
     failed_ahead: Option<u64>,
+    /// Whether its home has ended it for good.
+    over: bool,
 }
 
 impl JobNodes {
@@ -51,6 +53,16 @@ impl JobNodes {
     /// What this node is to the job.
     pub(crate) fn role(&self) -> Role {
         self.role
+    }
+
+    /// Its home has ended the job for good.
+    pub(crate) fn note_over(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether nothing goes on elsewhere when the job ends here.
+    pub(crate) fn ends_altogether(&self) -> bool {
+        self.over || !self.role.is_follower()
     }
 
     /// Another node is the job's home from now on.
