@@ -130,7 +130,7 @@ pub(crate) fn scheme(job: &JobStats) -> String {
 fn now(job: &JobStats, rate: &Rate) -> String {
     let Rate { samples_per_second, storage_bytes_per_second, served_bytes_per_second, seconds_left } = rate;
     let epoch = Progress::of(job).map_or_else(String::new, |progress| {
-        format!("; epoch {} at {:.0} %", progress.epoch, 100.0 * progress.share())
+        format!("; epoch {} at {} %", progress.epoch, progress.percent())
     });
     let left = seconds_left.map_or_else(String::new, |left| format!(", {} left", time(left as u64)));
     format!(

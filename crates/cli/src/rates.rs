@@ -52,6 +52,11 @@ impl Progress {
         if self.planned == 0 { 1.0 } else { self.done as f64 / self.planned as f64 }
     }
 
+    /// In whole percents: an epoch of which something is left is not at 100.
+    pub(crate) fn percent(self) -> u64 {
+        (100.0 * self.share()).floor() as u64
+    }
+
     fn seconds_left(self, samples_per_second: f64) -> Option<f64> {
         let slots = self.planned.saturating_sub(self.done);
         (slots > 0 && samples_per_second > 0.0).then(|| slots as f64 / samples_per_second)

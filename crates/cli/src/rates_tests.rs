@@ -129,6 +129,7 @@ fn what_no_reader_asks_for_is_done_too() {
     let half = JobStats { epochs: vec![epoch], ..JobStats::default() };
     let progress = Progress::of(&half).unwrap();
     assert_eq!((progress.epoch, progress.share()), (2, 0.5));
+    assert_eq!(Progress { epoch: 0, done: 999, planned: 1_000 }.percent(), 99, "something is left");
     let over = EpochStats { planned: 10, served: 12, ..EpochStats::default() };
     let over = JobStats { epochs: vec![over], ..JobStats::default() };
     assert_eq!(Progress::of(&over).unwrap().share(), 1.0);

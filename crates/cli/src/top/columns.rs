@@ -7,12 +7,13 @@ use hotset_core::bytes::human;
 
 use super::view::{JobView, State};
 use crate::figures::{percent, scheme, seconds, waited};
+use crate::rates::Progress;
 use crate::runs::time;
 
 /// Blanks between columns.
 pub(super) const GAP: usize = 1;
-/// No name is cut shorter.
-const NAME: usize = 10;
+/// A longer name leaves the room to figures, and has what they leave.
+const NAME: usize = 14;
 /// The bar at its shortest and longest, without the figure behind it.
 const BAR: (usize, usize) = (7, 24);
 /// ` 100 %`.
@@ -20,7 +21,6 @@ const SHARE: usize = 6;
 
 /// What a column shows of a job.
 enum Shown {
-    /// Cut from the front where there is no room: names of one training differ at their ends.
     Name,
     Progress,
     Words(fn(&JobView) -> String),
@@ -82,8 +82,7 @@ pub(super) struct Fitted {
 pub(super) enum Cell {
     Words(String),
     Figure(String),
-    /// How far its epoch is, from 0 to 1.
-    Progress(f64),
+    Progress(Progress),
 }
 
 /// The columns that there is room for in `width`.
@@ -93,9 +92,10 @@ pub(super) fn fitted(jobs: &[JobView], width: usize) -> Vec<Fitted> {
     let needs = |columns: &[(u8, Fitted)]| -> usize {
         columns.iter().map(|(_, column)| column.width + GAP).sum::<usize>().saturating_sub(GAP)
     };
-    // A long name takes room that figures would have.
-    let longest = columns[0].1.width;
-    columns[0].1.width = longest.min(2 * NAME);
+    let mut longest = NAME;
+    if let Some((_, name)) = columns.first_mut() {
+        longest = std::mem::replace(&mut name.width, NAME);
+    }
     while needs(&columns) > width {
         let last = columns.iter().map(|(turn, _)| *turn).max().filter(|&turn| turn > 0);
         let Some(last) = last else { break };
@@ -146,7 +146,7 @@ impl Column {
             Shown::Progress => match (view.state, view.progress()) {
                 (State::Ended(seconds), _) => Cell::Words(format!("ended {seconds} s")),
                 (State::Gone(seconds), _) => Cell::Words(format!("gone {seconds} s")),
-                (State::Live, Some(progress)) => Cell::Progress(progress.share()),
+                (State::Live, Some(progress)) => Cell::Progress(progress),
                 (State::Live, None) => Cell::Words("no plan".into()),
             },
         }
@@ -160,19 +160,18 @@ pub(super) fn bar(done: f64, width: usize) -> (String, String) {
 }
 
 /// The bar and the figure of a progress.
-pub(super) fn progress(done: f64, width: usize) -> (String, String, String) {
-    let (filled, rest) = bar(done, width.saturating_sub(SHARE));
-    // An epoch of which something is left has not come to its end.
-    (filled, rest, format!("{:>4.0} %", (100.0 * done).floor()))
+pub(super) fn progress(progress: Progress, width: usize) -> (String, String, String) {
+    let (filled, rest) = bar(progress.share(), width.saturating_sub(SHARE));
+    (filled, rest, format!("{:>4} %", progress.percent()))
 }
 
-/// The end of a text that is too long.
+/// A text without its middle, where it is too long: names of trainings differ at their beginnings, those of one training at
+/// their ends.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
         return text.to_owned();
     }
-    let mut end: String = "…".into();
-    end.extend(text.chars().skip(length + 1 - width.max(1)));
-    end
+    let (begin, end) = (width.saturating_sub(1) / 2, width / 2);
+    text.chars().take(begin).chain(['…']).chain(text.chars().skip(length - end)).take(width).collect()
 }

@@ -99,7 +99,7 @@ fn servers<'a>(view: &View, width: usize, palette: Palette) -> Vec<Line<'a>> {
     for server in &view.servers {
         if let Some((seconds, why)) = &server.gone {
             let gone = format!(
-                "server {} at {} is gone since {seconds} s: {why}; asking on",
+                "server {} at {} has been gone for {seconds} s: {why}; still asking",
                 server.stats.pid, server.socket
             );
             lines.extend(lines_of(&wrapped_all(&[gone], width), palette.bad()));
@@ -173,8 +173,8 @@ fn cell<'a>(column: &Fitted, at: usize, palette: Palette) -> Option<Text<'a>> {
     let line = match column.cells.get(at)? {
         Cell::Words(text) => Line::raw(columns::shortened(text, column.width)),
         Cell::Figure(text) => Line::raw(text.clone()).right_aligned(),
-        Cell::Progress(done) => {
-            let (filled, rest, figure) = columns::progress(*done, column.width);
+        Cell::Progress(progress) => {
+            let (filled, rest, figure) = columns::progress(*progress, column.width);
             Line::from(vec![
                 Span::styled(filled, palette.good()),
                 Span::styled(rest, palette.faint()),
@@ -193,7 +193,7 @@ fn selected<'a>(view: &JobView, area: Rect, palette: Palette) -> Vec<Line<'a>> {
         State::Live => None,
         State::Ended(seconds) => Some(format!("ended {seconds} s ago; these are its last figures")),
         State::Gone(seconds) => {
-            Some(format!("its server is gone since {seconds} s; these are its last figures"))
+            Some(format!("its server has been gone for {seconds} s; these are its last figures"))
         }
     };
     if let Some(past) = past {

@@ -177,8 +177,8 @@ fn a_server_that_is_gone_is_said_above_its_jobs() {
     view.jobs[0].rate = None;
     let text = screen(&view, 120, 30).join("\n");
     for told in [
-        "server 77 at /run/hotset/server.sock is gone since 5 s: connection refused; asking on",
-        "its server is gone since 5 s; these are its last figures",
+        "server 77 at /run/hotset/server.sock has been gone for 5 s: connection refused; still asking",
+        "its server has been gone for 5 s; these are its last figures",
         "gone 5 s",
     ] {
         assert!(text.contains(told), "{told}\n{text}");
@@ -220,9 +220,9 @@ fn what_finds_no_room_is_counted_and_many_jobs_are_scrolled_through() {
 }
 
 #[test]
-fn names_are_cut_from_the_front() {
-    assert_eq!(columns::shortened("resnet50/train", 8), "…0/train");
-    assert_eq!(columns::shortened("train", 5), "train");
-    assert_eq!(columns::shortened("train", 1), "…");
-    assert_eq!(columns::shortened("train", 0), "…");
+fn names_lose_their_middle() {
+    assert_eq!(columns::shortened("resnet50/train", 9), "resn…rain");
+    assert_eq!(columns::shortened("resnet50/train", 8), "res…rain");
+    assert_eq!(["train", "trains"].map(|name| columns::shortened(name, 5)), ["train", "tr…ns"]);
+    assert_eq!([2, 1, 0].map(|width| columns::shortened("train", width)), ["…n", "…", ""]);
 }
