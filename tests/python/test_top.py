@@ -88,6 +88,13 @@ def test_without_a_server_it_waits_for_one_without_colours(runtime: Path) -> Non
         until("it ends", lambda: screen.process.poll() == 0)
 
 
+def test_who_ends_it_from_outside_finds_the_terminal_as_it_was(runtime: Path) -> None:
+    with top("--every", "0.1") as screen:
+        until("it draws", lambda: screen.shows(b"no Hotset server"))
+        screen.process.terminate()
+        until("it ends", lambda: screen.shows(b"\x1b[?1049l") and screen.process.poll() == 0)
+
+
 def test_into_a_pipe_it_names_the_command_for_it() -> None:
     done = subprocess.run(COMMAND, capture_output=True, text=True)
     assert done.returncode == 1 and "`hotset stats --watch`" in done.stderr, done.stderr

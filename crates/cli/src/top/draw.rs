@@ -94,7 +94,7 @@ fn keys(view: &View, width: usize) -> String {
 fn servers<'a>(view: &View, width: usize, palette: Palette) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     if let Some(notice) = &view.notice {
-        lines.extend(lines_of(&wrapped_all(std::slice::from_ref(notice), width), palette.bad()));
+        lines.extend(lines_of(&wrapped_all(std::slice::from_ref(notice), width), STRONG));
     }
     for server in &view.servers {
         if let Some((seconds, why)) = &server.gone {
@@ -109,6 +109,9 @@ fn servers<'a>(view: &View, width: usize, palette: Palette) -> Vec<Line<'a>> {
         let told = figures::server(&server.socket, Some(&server.stats));
         lines.extend(lines_of(&wrapped_all(&told, width), Style::new()));
         lines.extend(memory(server, width, palette));
+        if view.jobs.is_empty() {
+            lines.push(Line::raw("  no jobs"));
+        }
     }
     lines
 }

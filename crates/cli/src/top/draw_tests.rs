@@ -192,6 +192,9 @@ fn without_a_server_it_says_what_to_do() {
     let lines = screen(&view, 80, 10);
     assert!(lines[0].starts_with("hotset top: 0 servers, 0 jobs"));
     assert_eq!(lines[1], "no Hotset server is running");
+    let idle = View { jobs: Vec::new(), selected: None, ..two_jobs() };
+    let lines = screen(&idle, 100, 10);
+    assert!(lines.iter().any(|line| line == "  no jobs"), "{}", lines.join("\n"));
 }
 
 #[test]

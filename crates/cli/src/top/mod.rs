@@ -11,12 +11,15 @@ mod model;
 mod view;
 
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use hotset_core::{Error, Result};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use signal_hook::consts::SIGTERM;
 
 use crate::servers::{Servers, pause};
 use draw::Palette;
@@ -25,7 +28,7 @@ use model::{Asked, Model};
 /// How long a key or an answer may lie before it is seen.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// Look around in what servers and jobs of this host do, in the terminal.
+/// Watch what servers and jobs of this host do, in the terminal.
 ///
 /// One line for each job: the epoch under way, how far it is, samples a second, and how the samples of this epoch came: as
 /// hits, in packages or by a read of their own. A wider terminal also shows time left, waiting, reads and bytes. Below it is
@@ -55,19 +58,28 @@ impl Top {
         let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
         needs_a_terminal(std::io::stdout().is_terminal() && !dumb)?;
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        // Who ends it otherwise finds the terminal as it was, too.
+        let ended = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGTERM, Arc::clone(&ended)).map_err(|error| unusable(&error))?;
         let mut terminal = ratatui::try_init().map_err(|error| unusable(&error))?;
-        let done = self.show(&mut terminal, every, Palette { colour: !plain });
+        let done = self.show(&mut terminal, every, Palette { colour: !plain }, &ended);
         ratatui::restore();
         done
     }
 
-    fn show(&self, terminal: &mut DefaultTerminal, every: Duration, palette: Palette) -> Result<()> {
+    fn show(
+        &self,
+        terminal: &mut DefaultTerminal,
+        every: Duration,
+        palette: Palette,
+        ended: &AtomicBool,
+    ) -> Result<()> {
         let started = Instant::now();
         let answers = asker::start(self.servers.clone(), every);
         let mut model = Model::new(&self.servers, every);
         let mut stale = true;
         let mut second = 0;
-        loop {
+        while !ended.load(Ordering::Relaxed) {
             for asked in answers.try_iter() {
                 model.take(asked, started.elapsed());
                 stale = true;
@@ -92,6 +104,7 @@ impl Top {
                 stale = true;
             }
         }
+        Ok(())
     }
 }
 
