@@ -114,6 +114,12 @@ class Cluster:
         self.nodes[name] = Node(name, self._folder / name, socket, command, environment)
         return self.nodes[name]
 
+    def sockets(self, count: int) -> list[Path]:
+        """Starts so many nodes, and waits until they know each other; their sockets."""
+        nodes = [self.add(f"n{number + 1}") for number in range(count)]
+        self.until_whole()
+        return [node.socket for node in nodes]
+
     def command(
         self, name: str, *options: str, listen: str | None = None, token: Path | None = None
     ) -> list[str]:

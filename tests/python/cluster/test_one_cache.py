@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,6 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str]]
     return place, numbered_files(place, FEW, 512)
 
 
-def sockets(cluster: Cluster, count: int) -> Sequence[Path]:
-    """Those of so many nodes, which know each other."""
-    nodes = [cluster.add(f"n{number + 1}") for number in range(count)]
-    cluster.until_whole()
-    return [node.socket for node in nodes]
-
-
 @pytest.mark.parametrize("strategy, policy", PAIRS)
 @pytest.mark.parametrize("count", [2, 4])
 def test_storage_is_read_as_by_one_cache_of_the_sum_and_hits_are_local(
@@ -51,7 +44,7 @@ def test_storage_is_read_as_by_one_cache_of_the_sum_and_hits_are_local(
 ) -> None:
     place, truth = tree
     asked: dict[str, Any] = {"strategy": strategy, "policy": policy, "seed": 3, "prefetch": True}
-    many = Readers(sockets(cluster, count), place, "many", cache="20%", **asked)
+    many = Readers(cluster.sockets(count), place, "many", cache="20%", **asked)
     one = Readers([serve().socket] * count, place, "one", cache=f"{20 * count}%", **asked)
     for epoch in range(EPOCHS):
         parts, expected = many.epoch(epoch, truth), one.epoch(epoch, truth)
@@ -82,7 +75,7 @@ def test_no_sample_is_held_by_two_nodes(
     place, truth = few
     # Without prefetch nothing is in memory but what is kept.
     asked: dict[str, Any] = {"strategy": strategy, "policy": policy, "seed": 3, "prefetch": False}
-    readers = Readers(sockets(cluster, count), place, "held", cache="20%", **asked)
+    readers = Readers(cluster.sockets(count), place, "held", cache="20%", **asked)
     for epoch in range(3):
         readers.epoch(epoch, truth)
         held = [rank.residents() for rank in readers.ranks]

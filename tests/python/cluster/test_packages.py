@@ -26,13 +26,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str]
     return place, numbered_files(place, SAMPLES, 1024)
 
 
-def sockets(cluster: Cluster, count: int) -> list[Path]:
-    """Those of so many nodes, which know each other."""
-    nodes = [cluster.add(f"n{number + 1}") for number in range(count)]
-    cluster.until_whole()
-    return [node.socket for node in nodes]
-
-
 def packages(place: Path) -> set[str]:
     """The packages that lie at a place."""
     return {path.name for path in place.rglob("*.hotset")}
@@ -46,7 +39,7 @@ def test_packages_are_made_by_all_nodes_and_read_as_by_one_cache_of_the_sum(
     measured: Callable[..., None],
 ) -> None:
     place, truth = tree
-    nodes = sockets(cluster, 3)
+    nodes = cluster.sockets(3)
     written = {name: tmp_path / name for name in ("many", "one")}
     sized: dict[str, Any] = {"package_bytes": 100_000, **ASKED}
     many = Readers(nodes, place, "many", cache="10%", packages=str(written["many"]), **sized)
@@ -59,14 +52,15 @@ def test_packages_are_made_by_all_nodes_and_read_as_by_one_cache_of_the_sum(
         assert sum(map(len, parts)) == pytest.approx(sum(map(len, expected)), rel=0.02)
     names = ("served", "hit", "packed", "single", "storage_reads", "storage_requests", "packages_lost")
     for epoch in range(EPOCHS):
-        counted, of_one = many.counted(epoch, *names), one.counted(epoch, *names)
-        served, hit, packed, single, reads, requests, lost = counted
+        of_one = one.counted(epoch, *names)
+        served, hit, packed, single, reads, requests, lost = many.counted(epoch, *names)
         assert served == hit + packed + single
         assert (lost, *many.counted(epoch, "recovery_reads")) == (0, 0)
         measured(epoch=epoch, packed=packed, reads=reads, reads_of_one=of_one[4] // 3, requests=requests)
     later = [many.counted(epoch, "packed", "storage_requests") for epoch in range(3, EPOCHS)]
     assert all(packed > 2000 and requests < 2000 for packed, requests in later), later
-    writing = [sum(int(epoch["pack_bytes_written"]) for epoch in rank.stats()["epochs"]) for rank in many.ranks]
+    counted = [rank.stats()["epochs"] for rank in many.ranks]
+    writing = [sum(int(epoch["pack_bytes_written"]) for epoch in epochs) for epochs in counted]
     assert all(writing), f"every node writes some: {writing}"
     there = packages(written["many"])
     assert len(there) > 30
@@ -80,7 +74,7 @@ def test_a_node_that_is_killed_takes_no_package_with_it(
     cluster: Cluster, tree: tuple[Path, dict[int, str]], tmp_path: Path, measured: Callable[..., None]
 ) -> None:
     place, truth = tree
-    nodes = sockets(cluster, 3)
+    nodes = cluster.sockets(3)
     written = tmp_path / "packages"
     # The third has no rank, and owns a third of everything.
     readers = Readers(nodes[:2], place, "kill", cache="10%", packages=str(written), **ASKED)
@@ -107,7 +101,7 @@ def test_runs_of_shards_are_read_whole_by_their_owners(
 ) -> None:
     place = tmp_path / "shards"
     truth = {number: image for number, (_, image, _) in tar_shards(place, shards=8, samples=200).items()}
-    nodes = sockets(cluster, 3)
+    nodes = cluster.sockets(3)
     readers = Readers(nodes, place, "runs", "shards", ("jpg",), cache="20%", package_bytes=65_536, **ASKED)
     for epoch in range(4):
         readers.epoch(epoch, truth)

@@ -6,9 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use hotset_core::cache::Cache;
 use hotset_core::cluster::{Given, Node, Placement, View, Wanted};
-use hotset_core::counters::Counters;
+use hotset_core::counters::{Counters, PlanCounters};
+use hotset_core::packages::Packing;
+use hotset_core::policy::{self, Setup};
+use hotset_core::run::JobRun;
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
+use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Index, Result};
 use hotset_engine::{
     Cluster, Config, Engine, JobRequest, JobStats, Placed, Role, SessionId, Trained, Unplaced,
@@ -304,6 +309,30 @@ impl Made {
         let share = self.cache.trim_end_matches('%').parse::<u64>().unwrap();
         whole.min(whole * share / 100 * self.nodes as u64)
     }
+}
+
+/// What a node of the simulator counts that carries out these plans.
+pub fn carried_out(made: &Made, plans: impl Iterator<Item = (Schedule, Packing)>) -> Vec<PlanCounters> {
+    let sizes = Arc::new(made.sizes.clone());
+    let share = made.cache.trim_end_matches('%').parse::<u64>().unwrap();
+    let setup = Setup::new(made.sizes.iter().sum::<u64>() * share / 100, sizes.clone(), 7);
+    let mut cache = Cache::new((policy::find(made.policy).unwrap().build)(setup), sizes.len());
+    let mut run = JobRun::new(sizes);
+    run.join(&mut cache);
+    let mut counted = Vec::new();
+    for (schedule, packing) in plans {
+        let plan = Arc::clone(schedule.plan());
+        run.planned(schedule, &packing);
+        run.enter(plan.epoch());
+        let mut changes = Vec::new();
+        while run.next_block().is_some() {
+            run.step(&mut cache, &mut changes);
+        }
+        run.serve(plan.epoch(), 0..plan.len());
+        counted.push(run.tally().epochs()[&plan.epoch()].plan.clone());
+        run.remove(plan.epoch());
+    }
+    counted
 }
 
 impl Nodes {

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotset_core::Id;
-use hotset_core::cache::Cache;
 use hotset_core::counters::PlanCounters;
-use hotset_core::policy::{self, Setup};
-use hotset_core::run::JobRun;
 use hotset_core::sampling::{Event, Plan};
 use hotset_core::schedule::Schedule;
 use hotset_engine::{Engine, Placed};
 
-use super::nodes::{Made, Nodes, name, view};
+use super::nodes::{Made, Nodes, carried_out, name, view};
 use crate::common::within;
 use crate::packages::files;
 
@@ -48,30 +45,16 @@ fn loads(plan: &Plan) -> BTreeSet<u32> {
 
 /// What each node counts of plans that lie as they did.
 fn simulated(made: &Made, placed: &[Vec<u8>]) -> Vec<Vec<PlanCounters>> {
-    let sizes = Arc::new(made.sizes.clone());
-    let capacity = made.sizes.iter().sum::<u64>() / 5;
+    let samples = made.sizes.len();
     let of_node = |number: usize| {
-        let setup = Setup::new(capacity, sizes.clone(), 7);
-        let mut cache = Cache::new((policy::find(made.policy).unwrap().build)(setup), sizes.len());
-        let mut run = JobRun::new(sizes.clone());
-        run.join(&mut cache);
-        let mut counted = Vec::new();
-        for saved in placed {
-            let Placed { plan, layout } = Placed::restore(saved, sizes.len(), &name(number)).unwrap();
+        let plans = placed.iter().map(|saved| {
+            let Placed { plan, layout } = Placed::restore(saved, samples, &name(number)).unwrap();
             let packing = layout.packing().owned_by(&layout.ownership(None));
-            let mut schedule = Schedule::new(Arc::clone(&plan), sizes.len());
+            let mut schedule = Schedule::new(plan, samples);
             schedule.set_layout(layout);
-            run.planned(schedule, &packing);
-            run.enter(plan.epoch());
-            let mut changes = Vec::new();
-            while run.next_block().is_some() {
-                run.step(&mut cache, &mut changes);
-            }
-            run.serve(plan.epoch(), 0..plan.len());
-            counted.push(run.tally().epochs()[&plan.epoch()].plan.clone());
-            run.remove(plan.epoch());
-        }
-        counted
+            (schedule, packing)
+        });
+        carried_out(made, plans)
     };
     (0..made.nodes).map(of_node).collect()
 }

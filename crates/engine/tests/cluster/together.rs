@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hotset_core::Id;
-use hotset_core::cache::Cache;
 use hotset_core::cluster::{Layout, Placement};
 use hotset_core::counters::PlanCounters;
-use hotset_core::policy::{self, Setup};
-use hotset_core::run::{JobRun, Packing};
+use hotset_core::packages::Packing;
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
 
-use super::nodes::{Made, Nodes, name, view};
+use super::nodes::{Made, Nodes, carried_out, name, view};
 use crate::common::training::settles;
 use crate::common::{Reader, engine, within};
 
@@ -21,39 +19,23 @@ const EPOCHS: u64 = 4;
 
 /// What nodes count that decide the plans as the simulator has them.
 fn simulated(made: &Made, plans: &[Arc<Plan>]) -> Vec<Vec<PlanCounters>> {
-    let sizes = Arc::new(made.sizes.clone());
     let view = view(0..made.nodes, 1);
     let placement = Arc::new(Placement::new(&view));
-    let whole: u64 = made.sizes.iter().sum();
-    let capacity = whole * made.cache.trim_end_matches('%').parse::<u64>().unwrap() / 100;
+    let dataset = Nodes::new(made).request.dataset;
     let of_node = |number: usize| {
-        let setup = Setup::new(capacity, sizes.clone(), 7);
-        let mut cache = Cache::new((policy::find(made.policy).unwrap().build)(setup), sizes.len());
-        let mut run = JobRun::new(sizes.clone());
-        run.join(&mut cache);
-        let mut counted = Vec::new();
-        for plan in plans {
+        let laid = plans.iter().map(|plan| {
             let names: Vec<String> = made.ranks.iter().map(|&node| name(node)).collect();
-            let dataset = Nodes::new(made).request.dataset;
             let ranks = names.iter().map(|name| Some(name.as_str()));
             let nodes = (Arc::clone(&view), Arc::clone(&placement));
             // The plan lies already as it does.
             let (same, layout) =
                 Layout::lay((**plan).clone(), nodes, &name(number), &dataset, ranks, None, false);
             assert_eq!(&same, &**plan);
-            let mut schedule = Schedule::new(Arc::clone(plan), sizes.len());
+            let mut schedule = Schedule::new(Arc::clone(plan), made.sizes.len());
             schedule.set_layout(Arc::new(layout));
-            run.planned(schedule, &Packing::default());
-            run.enter(plan.epoch());
-            let mut changes = Vec::new();
-            while run.next_block().is_some() {
-                run.step(&mut cache, &mut changes);
-            }
-            run.serve(plan.epoch(), 0..plan.len());
-            counted.push(run.tally().epochs()[&plan.epoch()].plan.clone());
-            run.remove(plan.epoch());
-        }
-        counted
+            (schedule, Packing::default())
+        });
+        carried_out(made, laid)
     };
     (0..made.nodes).map(of_node).collect()
 }

@@ -88,14 +88,15 @@ fn packages_on_nodes_are_read_once_and_cost_what_they_cost_one_cache_of_their_su
         for (count, sum) in [(2, "40%"), (4, "80%")] {
             let nodes = run(&with_packages(100_000), &job(pair, "20%", 1), &Nodes::new(count)).unwrap();
             let one = replay::run(&with_packages(100_000), &job(pair, sum, 1)).unwrap();
-            for (name, of, within) in [
-                ("reads", (|plan| plan.storage_reads) as fn(&PlanCounters) -> u64, 0.10),
-                ("packed", |plan| plan.packed, 0.10),
-                ("package reads", |plan| plan.package_reads, 0.10),
+            // Packages of fewer bytes each waste less, and those of one owner are not mixed with others'.
+            for (name, of, bounds) in [
+                ("reads", (|plan| plan.storage_reads) as fn(&PlanCounters) -> u64, 0.8..1.1),
+                ("packed", |plan| plan.packed, 0.8..1.1),
+                ("package reads", |plan| plan.package_reads, 0.8..1.1),
             ] {
                 let [together, alone] = [&nodes.outcome, &one].map(|outcome| mean(outcome, of));
                 assert!(
-                    (together / alone - 1.0).abs() < within,
+                    bounds.contains(&(together / alone)),
                     "{name}, {pair} on {count}: {together} beside {alone}"
                 );
             }
