@@ -18,7 +18,7 @@ use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
-use crate::cluster::{Placed, Unplaced};
+use crate::cluster::{Kept, Placed, Unplaced};
 use crate::engine::Shared;
 use crate::jobs::Job;
 use crate::packing::{self, NewPackages};
@@ -155,6 +155,9 @@ fn put<'a>(
     {
         job.forget(epoch);
     }
+    if let Some(layout) = schedule.layout() {
+        job.nodes.laid(layout);
+    }
     job.run.planned(schedule, packing);
     Ok(job)
 }
@@ -170,15 +173,20 @@ fn draw<'a>(
     let job = state.jobs.still(serial)?;
     let samples = job.dataset.samples();
     let nodes = (!job.nodes.role().is_alone()).then(|| job.nodes.cluster()).transpose()?;
+    let by_directory = job.nodes.keeps_directory();
+    let laid = job.last_laid().filter(|_| by_directory);
     let before = job.nodes.drawn(epoch, world).cloned();
     // Ranks may wait for the plan: where this node has not decided all that comes before, others are not waited for either.
     let is_decided = |before: &u64| job.run.schedule(*before).is_some_and(Schedule::is_decided);
     let decided = epoch.checked_sub(1).filter(is_decided);
+    let is_open = decided.is_none() && epoch > 0 && job.run.schedule(epoch - 1).is_some();
     let name = job.name().to_owned();
     drop(state);
 
     let elsewhere = match &nodes {
-        Some((cluster, _)) if handle.looks_at_residents && before.is_none() => {
+        Some((cluster, _))
+            if (laid.is_some() && !is_open) || (handle.looks_at_residents && before.is_none()) =>
+        {
             Some(cluster.residents(&name, decided, samples))
         }
         _ => None,
@@ -197,16 +205,20 @@ fn draw<'a>(
     let job = jobs.still(serial)?;
     let rates = epoch.checked_sub(1).and_then(|before| job.notices.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
-    let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
+    let view = cache_view(cache.policy(), samples, by_directory || planner.looks_at_residents());
     let mut view = CacheView { others_at, ..view };
     cache.planned((job.run.member(), epoch, world), Circumstances { rates, others_at }, &told);
     let is_shared = cache.members() > 1;
-    let dataset = job.dataset.name.clone();
+    let (dataset, catalog) = (job.dataset.name.clone(), Arc::clone(&job.dataset.catalog));
     drop(state);
 
     if let Some((residents, others)) = view.residents.as_mut().zip(elsewhere) {
         residents.add(&others);
     }
+    // What is still to be decided of the plan before may be kept yet.
+    let residents = view.residents.clone().filter(|_| by_directory && !is_open);
+    let kept = by_directory.then_some(Kept { before: laid, residents, catalog });
+    view.residents = view.residents.filter(|_| planner.looks_at_residents());
     let inputs = Inputs {
         reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
         accuracy: told.accuracy,
@@ -228,7 +240,7 @@ fn draw<'a>(
             let packages = made.packages;
             let runs = packages.as_ref().map(|(runs, _)| Arc::clone(runs)).filter(|runs| !runs.wear());
             let plan = Plan::clone(&made.plan);
-            let settled = cluster.settle(&name, Unplaced { plan, dataset, runs, fixed });
+            let settled = cluster.settle(&name, Unplaced { plan, dataset, runs, fixed, kept });
             if settled.is_err()
                 && let Some(job) = shared.lock().jobs.get_mut(serial)
             {

@@ -2,12 +2,14 @@
 //!
 //! The unit of placement is the run where samples lie in runs, so that one node reads a run in one request, and else the
 //! sample. A plan's [schedule](crate::schedule) has the ownership of the view that the plan was made in, and keeps it.
+//! Where the plan brings a [`Directory`], that says who owns a sample, and the hash who owns what it has no entry of.
 
 use std::sync::Arc;
 
-use super::Placement;
+use super::{Directory, Placement};
 use crate::Id;
 use crate::packages::Packages;
+use crate::rng::splitmix64;
 
 /// Which samples of a dataset a node owns, and who owns the others.
 #[derive(Clone)]
@@ -16,12 +18,13 @@ pub struct Ownership {
     dataset: u64,
     node: Option<usize>,
     runs: Option<Arc<Packages>>,
+    directory: Option<Arc<Directory>>,
 }
 
 impl Ownership {
     /// Of a dataset of that hash, for the node of that number in the placement's view; `None`: for one that is not in it.
     pub fn new(placement: Arc<Placement>, dataset: u64, node: Option<usize>) -> Self {
-        Self { placement, dataset, node, runs: None }
+        Self { placement, dataset, node, runs: None, directory: None }
     }
 
     /// The same of a dataset whose samples lie in these runs: the samples of a run have one owner.
@@ -30,14 +33,31 @@ impl Ownership {
         Self { runs: Some(runs), ..self }
     }
 
+    /// The same where a directory says who owns what.
+    #[must_use]
+    pub fn by_directory(self, directory: Arc<Directory>) -> Self {
+        Self { directory: Some(directory), ..self }
+    }
+
     /// The placement.
     pub fn placement(&self) -> &Arc<Placement> {
         &self.placement
     }
 
+    /// Equal where nodes of the same names own the same.
+    pub fn digest(&self) -> u64 {
+        let entries = self.directory.as_ref().map(|directory| splitmix64(directory.digest()));
+        self.placement.digest() ^ entries.unwrap_or_default()
+    }
+
     /// The number of the node that owns a sample; `None` where no node owns anything.
     pub fn owner(&self, id: Id) -> Option<usize> {
-        self.placement.owner(self.dataset, u64::from(self.unit(id)))
+        self.entry(id).or_else(|| self.placement.owner(self.dataset, u64::from(self.unit(id))))
+    }
+
+    /// The number of the node that a directory says owns a sample.
+    pub(super) fn entry(&self, id: Id) -> Option<usize> {
+        self.directory.as_ref()?.owner(id)
     }
 
     /// Whether this node owns a sample.
