@@ -202,7 +202,15 @@ fn table(rows: &[Row]) -> String {
             format!("{wait:.1} s"),
         ]
     };
-    text_table(&head, rows.iter().map(cells))
+    by_placement(rows, &head, rows.iter().map(cells))
+}
+
+/// A table without its column of placements, the fourth, where all is by hash.
+fn by_placement(rows: &[Row], head: &[&str], cells: impl Iterator<Item = Vec<String>>) -> String {
+    let is_shown = |column: &usize| *column != 3 || rows.iter().any(|row| row.placement != "hash");
+    let columns: Vec<usize> = (0..head.len()).filter(is_shown).collect();
+    let head: Vec<&str> = columns.iter().map(|&column| head[column]).collect();
+    text_table(&head, cells.map(|cells| columns.iter().map(|&column| cells[column].clone()).collect()))
 }
 
 fn changes(rows: &[Row]) -> String {
@@ -231,5 +239,5 @@ fn changes(rows: &[Row]) -> String {
             format!("{:+.0}", change.over_after_in_all),
         ])
     };
-    text_table(&head, rows.iter().filter_map(cells))
+    by_placement(rows, &head, rows.iter().filter_map(cells))
 }
