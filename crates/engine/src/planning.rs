@@ -177,9 +177,12 @@ fn draw<'a>(
     let laid = job.last_laid().filter(|_| by_directory);
     let before = job.nodes.drawn(epoch, world).cloned();
     // Ranks may wait for the plan: where this node has not decided all that comes before, others are not waited for either.
-    let is_decided = |before: &u64| job.run.schedule(*before).is_some_and(Schedule::is_decided);
-    let decided = epoch.checked_sub(1).filter(is_decided);
-    let is_open = decided.is_none() && epoch > 0 && job.run.schedule(epoch - 1).is_some();
+    let last = epoch.checked_sub(1).and_then(|before| job.run.schedule(before));
+    // A directory goes by what each node keeps of its own.
+    let is_decided = |last: &Schedule| if by_directory { last.has_decided_own() } else { last.is_decided() };
+    let is_decided = last.is_some_and(is_decided);
+    let is_open = last.is_some() && !is_decided;
+    let decided = epoch.checked_sub(1).filter(|_| is_decided);
     let name = job.name().to_owned();
     drop(state);
 

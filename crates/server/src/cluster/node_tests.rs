@@ -112,16 +112,17 @@ impl Drop for Server {
 
 impl Nodes {
     fn start(names: &[&str]) -> Self {
-        Self::start_by(names, PlacementKind::Hash)
+        Self::start_by(&Vec::from_iter(names.iter().map(|name| (*name, PlacementKind::Hash))))
     }
 
-    fn start_by(names: &[&str], placement: PlacementKind) -> Self {
+    /// Nodes of these names, each with the placement that it is given.
+    fn start_by(names: &[(&str, PlacementKind)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         for id in 0..SAMPLES {
             fs::write(data.path().join(format!("{id:05}")), sample(id)).unwrap();
         }
         let etcd = etcd::Etcd::start(1);
-        let nodes = names.iter().map(|name| Server::start(&etcd, name, placement)).collect();
+        let nodes = names.iter().map(|(name, placement)| Server::start(&etcd, name, *placement)).collect();
         let nodes = Self { nodes, data, _etcd: etcd };
         nodes.meet(names.len());
         nodes
@@ -296,10 +297,12 @@ fn two_nodes_train_one_job_by_its_losses() {
 
 #[test]
 #[ignore = "takes an etcd, which `make test` installs"]
-fn nodes_by_directory_train_and_each_serves_what_it_has_read() {
-    let nodes = Nodes::start_by(&["a", "b"], PlacementKind::Directory);
+fn the_homes_directory_counts_and_each_node_serves_what_it_has_read() {
+    let nodes = Nodes::start_by(&[("a", PlacementKind::Directory), ("b", PlacementKind::Hash)]);
     let ranks: Vec<Process<'_>> = (0..2).map(|rank| nodes.process(rank as usize, rank)).collect();
     ranks.iter().for_each(|rank| drop(rank.open("exp", "uniform").unwrap()));
+    let node = |at: usize| nodes.nodes[at].service.node().unwrap();
+    assert_eq!(node(1).jobs_at("a"), ["exp"], "`a` is the home");
     for epoch in 0..4 {
         let (ids, _) = together(all(&ranks, |rank| rank.train("exp", epoch, 2)));
         assert_eq!(ids, Vec::from_iter(0..SAMPLES as u32), "epoch {epoch}");
@@ -310,6 +313,8 @@ fn nodes_by_directory_train_and_each_serves_what_it_has_read() {
     let away = sum(|epoch| epoch.node_reads);
     assert!(away < SAMPLES as u64 / 20, "{away} come from other nodes: {counted:?}");
     assert!(sum(|epoch| epoch.hit) > SAMPLES as u64 / 3, "two fifths are kept: {counted:?}");
+    let said = [0, 1].map(|at| node(at).kinds_differ.load(std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(said, [false, true], "the node that is set otherwise says so");
     ranks.iter().for_each(|rank| rank.close("exp"));
 }
 
