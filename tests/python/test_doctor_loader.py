@@ -171,7 +171,7 @@ def test_a_loader_that_fails_is_an_error_that_says_why(workers: int) -> None:
 def test_a_loader_without_a_batch_is_an_error_that_says_so(size: int) -> None:
     loader = DataLoader([torch.tensor(1)] * size, batch_size=4, drop_last=True)  # type: ignore[arg-type]
     with pytest.raises(hotset.InvalidError, match="the loader gave no batch"):
-        hotset.doctor(loader, seconds=2)
+        hotset.doctor(loader, seconds=30)
 
 
 def test_a_step_that_fails_is_an_error_that_says_why() -> None:

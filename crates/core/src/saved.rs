@@ -96,8 +96,13 @@ impl Writer {
 
     /// A text.
     pub(crate) fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.bytes.extend(text.as_bytes());
+        self.sealed(text.as_bytes());
+    }
+
+    /// What was sealed apart.
+    pub(crate) fn sealed(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.bytes.extend(bytes);
     }
 
     /// All that was written, as the state of `name`.
@@ -183,8 +188,13 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.sealed()?).ok()
+    }
+
+    /// What was sealed apart.
+    pub(crate) fn sealed(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number()?).ok()?;
-        std::str::from_utf8(self.take(length)?).ok()
+        self.take(length)
     }
 
     pub(crate) fn bits(&mut self, count: usize) -> Option<impl Iterator<Item = bool> + use<'a>> {

@@ -9,6 +9,9 @@
 //! re-evaluated before a plan each node keeps, or reads, as far as it owns it; it [asks](Cluster::reevaluation) the home what
 //! that is.
 //!
+//! What is packed while a plan is carried out is chosen by the home, by who owns what, and travels with the plan; each node makes the
+//! packages that it owns, and keeps for the home which were written and which were lost ([`PackageNews`]).
+//!
 //! How nodes find and reach each other is not known here. [`Cluster`] is asked without the engine's lock.
 
 use std::sync::Arc;
@@ -55,6 +58,22 @@ pub trait Cluster: Send + Sync {
     ) -> Result<Vec<Given>>;
 }
 
+/// What became of packages on a node that is not the job's home.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PackageNews {
+    /// Those whose write has ended.
+    pub written: Vec<u32>,
+    /// Those that were lost, or will not be made.
+    pub lost: Vec<u32>,
+}
+
+impl PackageNews {
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.lost.is_empty()
+    }
+}
+
 /// What a node is to a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {
@@ -96,7 +115,8 @@ impl Role {
 pub struct Unplaced {
     pub(crate) plan: Plan,
     pub(crate) dataset: String,
-    pub(crate) runs: Option<Arc<Packages>>,
+    /// The packages that it was made from, and the bytes of one.
+    pub(crate) packages: Option<(Arc<Packages>, u64)>,
     /// Whether ranks may have been told of it, so that slots stay where they are.
     pub(crate) fixed: bool,
     /// What a directory is made from, where that is the placement.
@@ -129,13 +149,13 @@ impl Unplaced {
         ranks: impl IntoIterator<Item = Option<&'a str>>,
         locality: bool,
     ) -> Result<Placed> {
-        let Self { plan, dataset, runs, fixed, kept } = self;
-        let (runs, locality) = (runs.as_ref(), locality && !fixed);
+        let Self { plan, dataset, packages, fixed, kept } = self;
+        let (packages, locality) = (packages.as_ref(), locality && !fixed);
         let by_hash = locality && kept.is_none();
-        let (mut plan, mut layout) = Layout::lay(plan, nodes, own, &dataset, ranks, runs, by_hash);
+        let (mut plan, mut layout) = Layout::lay(plan, nodes, own, &dataset, ranks, packages, by_hash);
         if let Some(Kept { before, residents, catalog }) = kept {
             let before = (before.as_deref(), residents.as_ref());
-            (plan, layout) = layout.by_directory(plan, before, &*catalog, runs, locality)?;
+            (plan, layout) = layout.by_directory(plan, before, &*catalog, packages, locality)?;
         }
         Ok(Placed { plan: Arc::new(plan), layout: Arc::new(layout) })
     }
@@ -167,7 +187,8 @@ impl Placed {
             Some((Layout::restore(layout, own)?, Plan::restore(samples, plan, &[])?))
         };
         let (layout, plan) = parts().ok_or_else(misfit)?;
-        if layout.digest() != plan.digest() {
+        let fits = layout.made().is_none_or(|(packages, _)| packages.samples() == samples);
+        if layout.digest() != plan.digest() || !fits {
             return Err(misfit());
         }
         Ok(Self { plan: Arc::new(plan), layout: Arc::new(layout) })

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hotset_core::run::SavedSchedule;
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
+use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
 use crate::cluster::{Cluster, Placed, Role};
@@ -109,10 +110,13 @@ impl Engine {
         };
         snapshot.check(&known.opened.request, samples)?;
         let Some(handle) = known.planner.clone() else { return Ok(()) };
+        let packages = known.run.schedules().values().next_back().and_then(Schedule::packages).cloned();
         drop(state);
 
+        handle.set_follows(false);
         let mut planner = handle.planner();
         planner.restore(&snapshot.planner, &[]).map_err(|error| Error::changed(error.message))?;
+        packages.iter().filter(|packages| packages.wear()).for_each(|packages| planner.adopt(packages));
         let known = planner.table().snapshot();
         let restored = |saved: &SavedSchedule| {
             let misfit = || Error::changed("the state does not fit the dataset");

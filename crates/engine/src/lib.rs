@@ -31,7 +31,7 @@ mod state;
 mod stats;
 mod sync;
 
-pub use cluster::{Cluster, Placed, Role, Unplaced};
+pub use cluster::{Cluster, PackageNews, Placed, Role, Unplaced};
 pub use config::{Config, JobGrant, JobRequest, Logs, OFF};
 pub use engine::{Engine, SessionId};
 pub use fetching::ContentPeer;

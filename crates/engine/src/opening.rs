@@ -350,7 +350,8 @@ impl State {
         self.rooms.caches_mut().leave(serial, job.run.member());
         tracing::info!(job = job.name(), "job ended");
         self.rooms.caches_mut().divide(self.budget);
-        job.packages.end()
+        let altogether = !job.nodes.role().is_follower();
+        job.packages.end(altogether)
     }
 
     /// Forgets the requests of a job that has ended. What others wait for is read alone, for the first of them: they were

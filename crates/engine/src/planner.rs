@@ -13,6 +13,7 @@ use hotset_core::run::Planner;
 use hotset_core::sampling::Reevaluation;
 use hotset_core::{Id, Result};
 
+use crate::cluster::PackageNews;
 use crate::engine::Engine;
 use crate::sync::{self, Mutex, MutexGuard};
 
@@ -31,6 +32,8 @@ struct Inbox {
     /// Packages that were lost, and those whose write has ended.
     lost: Vec<u32>,
     written: Vec<u32>,
+    /// What the job's home is to be told of them, where that is another node.
+    news: Option<PackageNews>,
     /// The epoch to which training has gone back.
     rewind: Option<u64>,
     /// By the epoch whose plan needs it.
@@ -135,12 +138,43 @@ impl PlannerHandle {
 
     /// A package was lost: the next plan does without it.
     pub(crate) fn lost(&self, package: u32) {
-        self.inbox().lost.push(package);
+        let mut inbox = self.inbox();
+        match &mut inbox.news {
+            Some(news) => news.lost.push(package),
+            None => inbox.lost.push(package),
+        }
     }
 
     /// The write of a package has ended.
     pub(crate) fn written(&self, package: u32) {
-        self.inbox().written.push(package);
+        let mut inbox = self.inbox();
+        match &mut inbox.news {
+            Some(news) => news.written.push(package),
+            None => inbox.written.push(package),
+        }
+    }
+
+    /// Plans are made on another node from now on, or here.
+    pub(crate) fn set_follows(&self, follows: bool) {
+        let mut inbox = self.inbox();
+        let news = std::mem::replace(&mut inbox.news, follows.then(PackageNews::default)).unwrap_or_default();
+        if !follows {
+            inbox.lost.extend(news.lost);
+            inbox.written.extend(news.written);
+        }
+    }
+
+    /// What the job's home is to be told of packages.
+    pub(crate) fn news(&self) -> PackageNews {
+        self.inbox().news.clone().unwrap_or_default()
+    }
+
+    /// The home has heard of this.
+    pub(crate) fn news_told(&self, told: &PackageNews) {
+        if let Some(news) = &mut self.inbox().news {
+            news.written.retain(|package| !told.written.contains(package));
+            news.lost.retain(|package| !told.lost.contains(package));
+        }
     }
 
     /// Losses under the current model, for the plan of `epoch`.
@@ -170,6 +204,40 @@ impl Told {
 }
 
 impl Engine {
+    /// What became of packages of a job that the home is to be told, where that is another node.
+    pub fn package_news(&self, job: &str) -> PackageNews {
+        let mut state = self.shared.lock();
+        let planner = state.jobs.named(job).ok().and_then(|job| job.planner.clone());
+        drop(state);
+        planner.map(|planner| planner.news()).unwrap_or_default()
+    }
+
+    /// The home was told.
+    pub fn package_news_told(&self, job: &str, news: &PackageNews) {
+        if let Ok(job) = self.shared.lock().jobs.named(job)
+            && let Some(planner) = &job.planner
+        {
+            planner.news_told(news);
+        }
+    }
+
+    /// What became of packages on another node of a job that this one is the home of.
+    pub fn note_packages(&self, job: &str, news: &PackageNews) {
+        if let Ok(job) = self.shared.lock().jobs.named(job)
+            && let Some(planner) = &job.planner
+        {
+            news.written.iter().for_each(|&package| planner.written(package));
+            news.lost.iter().for_each(|&package| planner.lost(package));
+        }
+    }
+
+    /// A job goes on at another node: what is written of its packages stays when it ends here.
+    pub fn hand_on(&self, job: &str) {
+        if let Ok(job) = self.shared.lock().jobs.named(job) {
+            job.nodes.hand_on();
+        }
+    }
+
     /// Does `work` while no plan of `job` can be made, as while a long one is being made. For tests of what waits for
     /// plans.
     #[doc(hidden)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hotset_core::cluster::Layout;
 use hotset_core::log::{self, Circumstances};
-use hotset_core::run::{CacheView, Inputs, Packing, PlannedEpoch, cache_view};
+use hotset_core::run::{CacheView, Inputs, Packing, cache_view};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
@@ -93,22 +93,26 @@ fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Res
         return Ok(state);
     }
     drop(state);
-    let packages =
-        planner.filter(|_| layout.is_by_runs()).and_then(|planner| planner.planner().sized_packages());
-    if packages.is_none() && layout.is_by_runs() {
+    let own = planner.and_then(|planner| planner.planner().sized_packages());
+    if own.is_none() && (layout.is_by_runs() || layout.made().is_some()) {
         return Err(Error::changed(format!(
-            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node has not: open the job with \
-             the same settings on all nodes"
+            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node has not, or cannot reach: use \
+             the same data on all nodes, and a place for `packages=` that all of them reach"
         )));
     }
-    let schedule = placed(Schedule::new(plan, samples).with_packages(packages), layout);
+    let packing = layout.packing().owned_by(&layout.ownership(None));
+    let packages = NewPackages::new(Some(&plan), packing.clone(), samples);
+    let schedule = placed(Schedule::new(plan, samples).with_packages(own), layout);
+    let made = schedule.packages().cloned();
     let mut state = shared.lock();
     let State { jobs, rooms, .. } = &mut *state;
     let job = jobs.still(serial)?;
     if job.run.schedule(epoch).is_some() {
         job.drop_schedule(rooms, epoch)?;
     }
-    put(&mut state, serial, schedule, &Packing::default())?;
+    let job = put(&mut state, serial, schedule, &packing)?;
+    job.discard_dead_packages(made.as_ref(), |_| false);
+    packing::begin(shared, &mut state, serial, packages);
     shared.planned.notify_all();
     Ok(state)
 }
@@ -133,6 +137,15 @@ fn check_placed(plan: &Plan, layout: &Layout, job: &str, (epoch, world): (u64, O
 fn placed(mut schedule: Schedule, layout: Arc<Layout>) -> Schedule {
     schedule.set_layout(layout);
     schedule
+}
+
+/// The bytes of a region on all nodes, which may keep `capacity` together, by those on this one.
+fn on_all_nodes(low: (u64, u64), capacity: u64, own: u64) -> (u64, u64) {
+    let all = |bytes: u64| {
+        let all = u128::from(bytes) * u128::from(capacity) / u128::from(own.max(1));
+        u64::try_from(all).unwrap_or(u64::MAX)
+    };
+    (all(low.0), all(low.1))
 }
 
 /// Puts a plan in.
@@ -210,6 +223,9 @@ fn draw<'a>(
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, by_directory || planner.looks_at_residents());
     let mut view = CacheView { others_at, ..view };
+    if let Some(capacity) = job.nodes.role().capacity() {
+        view.low = on_all_nodes(view.low, capacity, cache.policy().capacity());
+    }
     cache.planned((job.run.member(), epoch, world), Circumstances { rates, others_at }, &told);
     let is_shared = cache.members() > 1;
     let (dataset, catalog) = (job.dataset.name.clone(), Arc::clone(&job.dataset.catalog));
@@ -228,34 +244,41 @@ fn draw<'a>(
         rates,
     };
     let (before, fixed) = before.map_or((None, false), |drawn| (Some(drawn.plan), drawn.settled));
-    let made = match before {
-        // It was drawn and could not be settled, or the home before this one has drawn it.
-        Some(plan) => PlannedEpoch { plan, packages: planner.sized_packages(), packing: Packing::default() },
-        None => planner.plan(epoch, world, &inputs, &view),
-    };
-    if let Some(keys) = made.plan.keys().filter(|_| is_shared) {
+    // It may have been drawn and could not be settled, or the home before this one has drawn it: nothing is packed with it.
+    let again = before.is_some();
+    let plan = before.unwrap_or_else(|| Arc::new(planner.draw(epoch, world, &inputs, &view)));
+    let packages = planner.sized_packages();
+    if let Some(keys) = plan.keys().filter(|_| is_shared) {
         keys.rank();
     }
-    let packing = made.packing.clone();
-    let schedule = match nodes {
-        None => Schedule::new(Arc::clone(&made.plan), samples).with_packages(made.packages),
+    let (schedule, packing) = match nodes {
+        None => {
+            let packing = planner.pack(&plan, &view, None);
+            (Schedule::new(plan, samples).with_packages(packages), packing)
+        }
         Some((cluster, _)) => {
-            let packages = made.packages;
-            let runs = packages.as_ref().map(|(runs, _)| Arc::clone(runs)).filter(|runs| !runs.wear());
-            let plan = Plan::clone(&made.plan);
-            let settled = cluster.settle(&name, Unplaced { plan, dataset, runs, fixed, kept });
+            let (plan_as_drawn, packages_of) = (Plan::clone(&plan), packages.clone());
+            let drawn = Unplaced { plan: plan_as_drawn, dataset, packages: packages_of, fixed, kept };
+            let settled = cluster.settle(&name, drawn);
             if settled.is_err()
                 && let Some(job) = shared.lock().jobs.get_mut(serial)
             {
-                job.nodes.keep_drawn(Arc::clone(&made.plan), fixed);
+                job.nodes.keep_drawn(Arc::clone(&plan), fixed);
             }
             let Placed { plan, layout } = settled?;
             check_placed(&plan, &layout, &name, (epoch, Some(world)))?;
-            placed(Schedule::new(plan, samples).with_packages(packages), layout)
+            let ownership = layout.ownership(packages.as_ref().map(|(packages, _)| packages));
+            let packing = match again {
+                true => Packing::default(),
+                false => planner.pack(&plan, &view, Some(&ownership)),
+            };
+            let own = packing.owned_by(&ownership);
+            let layout = Arc::new(Arc::unwrap_or_clone(layout).with_packing(packing));
+            (placed(Schedule::new(plan, samples).with_packages(packages), layout), own)
         }
     };
     let (figures, remarks) = (planner.strategy().notes(), planner.strategy().remarks());
-    let packages = NewPackages::new(Some(schedule.plan()), made.packing, samples);
+    let packages = NewPackages::new(Some(schedule.plan()), packing.clone(), samples);
 
     let mut state = shared.lock();
     let job = put(&mut state, serial, schedule, &packing)?;

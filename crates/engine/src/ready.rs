@@ -100,11 +100,12 @@ fn sorted(place: &Place, catalog: &Catalog, capacity: u64) -> Option<Place> {
     )))
 }
 
-/// Packages that are written are made by one node, so a job over several has none: why.
-fn one_node(place: Option<&Place>, role: Role) -> Option<Place> {
-    let written = matches!(place, Some(Place::Store(_))) && !role.is_alone();
-    let why = "a job over several nodes writes none yet; `packages=\"off\"` says that this is meant";
-    written.then(|| Place::Unusable(why.into()))
+/// The bytes of a package, where they are made for a `part` of what all nodes keep; none where that is too small.
+fn package_bytes(request: &JobRequest, place: &Place, (role, part): (Role, u64)) -> Option<u64> {
+    match place {
+        Place::Store(_) if !role.is_alone() => packages::size(request.package_bytes, part),
+        _ => Some(request.package_bytes),
+    }
 }
 
 fn texts(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
@@ -200,8 +201,8 @@ impl Ready {
         let (catalog, wanted, granted) = (&terms.dataset.catalog, terms.planned, terms.granted);
         let (strategy, entry) = entries(request)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
-        let alone = one_node(place, terms.role);
-        let place = alone.as_ref().or(place);
+        // Packages are read by one node, so they are as large as its part of a cache allows.
+        let part = if terms.role.is_alone() { wanted } else { granted.min(wanted) };
         let sorted = place.and_then(|place| sorted(place, catalog, wanted));
         let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
@@ -220,7 +221,8 @@ impl Ready {
                     epochs: request.epochs,
                     world: 1,
                     pad: request.pad,
-                    packages: place.and_then(|place| place.origin(request.package_bytes)),
+                    packages: place
+                        .and_then(|place| place.origin(package_bytes(request, place, (terms.role, part))?)),
                 };
                 let policy = run::Config { capacity: granted, ..config.clone() }.policy();
                 let planner = run::Planner::new(config, policy.takes_packages());
@@ -235,7 +237,7 @@ impl Ready {
             && !packs
             && (request.packages.is_some() || policy.takes_packages())
         {
-            let why = no_packages(request, place, entry, &*policy, wanted);
+            let why = no_packages(request, place, entry, &*policy, part);
             remarks.push(format!("`packages` are off: {why}"));
         }
         let place = place.filter(|_| packs);
@@ -276,12 +278,18 @@ impl Ready {
         planner.iter_mut().for_each(|planner| planner.set_log(job.run.log()));
         let pending = planner.as_ref().map(|planner| planner.pending_packages().iter());
         let unfinished = pending.into_iter().flatten().filter(|(_, pending)| !pending.written);
-        let packages = unfinished.map(|(&number, pending)| (number, pending.draft.ids.clone())).collect();
+        let packages: Vec<(u32, Vec<Id>)> =
+            unfinished.map(|(&number, pending)| (number, pending.draft.ids.clone())).collect();
+        // Which node was making one is not known any more.
+        let (packages, lost) = if terms.role.is_alone() { (packages, vec![]) } else { (vec![], packages) };
+        planner.iter_mut().for_each(|planner| lost.iter().for_each(|(number, _)| planner.lost(*number)));
         let unfinished = run::Packing { packages, ..run::Packing::default() };
         let unfinished = NewPackages::new(None, unfinished, catalog.len());
         let planner = planner.map(|planner| {
             let adapts = planner.strategy().adapts();
-            Arc::new(PlannerHandle::new(planner, adapts))
+            let handle = PlannerHandle::new(planner, adapts);
+            handle.set_follows(terms.role.is_follower());
+            Arc::new(handle)
         });
         let queue = match place {
             Some(Place::Store(packaging)) => Some(Arc::new(PackingQueue::new(packaging))),

@@ -13,7 +13,7 @@ use hotset_wire::proto;
 
 use crate::cluster::AtHome;
 use crate::leftovers::Leftovers;
-use crate::packaging;
+use crate::packaging::{self, Tidying};
 use crate::runs::{Claim, Members, Peer, Run, Runs, base_name, check_run, unique};
 use crate::settings;
 use crate::state::{self, Found, Journal, Loaded, Place, RunFiles, StateDirectory};
@@ -185,12 +185,12 @@ impl Opener<'_> {
     }
 
     fn restore(&self, peer: Peer, opening: &JobOpening, snapshot: &Snapshot) -> Result<JobGrant> {
-        let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
+        let place = packaging::place(self.engine, opening, Tidying::Own(self.leftovers, peer.process))?;
         self.engine.restore_job_as(peer.session, opening.request.clone(), place, snapshot, self.role())
     }
 
     fn open_afresh(&self, peer: Peer, opening: &JobOpening) -> Result<JobGrant> {
-        let place = packaging::place(self.engine, opening, self.leftovers, peer.process)?;
+        let place = packaging::place(self.engine, opening, Tidying::Own(self.leftovers, peer.process))?;
         self.engine.open_job_as(peer.session, opening.request.clone(), place, self.role())
     }
 

@@ -15,23 +15,25 @@ use crate::runs::base_name;
 /// The highest number that is taken for one that was counted up to: everything below it takes memory.
 const MOST_PACKAGES: u32 = 1 << 24;
 
-/// Where a job's packages come from; `None` where it can have none. With `leftovers` its packages are noted if they must
-/// not outlive `process`, which opens it, and those are removed that other servers left.
-pub(crate) fn place(
-    engine: &Engine,
-    opening: &JobOpening,
-    leftovers: Option<&Leftovers>,
-    process: u32,
-) -> Result<Option<Place>> {
+/// Whose it is to tidy up a place for packages.
+#[derive(Clone, Copy)]
+pub(crate) enum Tidying<'a> {
+    /// This server's: what an earlier one left unfinished is removed. With leftovers its packages are noted if they must not
+    /// outlive the process, which opens it, and those are removed that other servers left.
+    Own(Option<&'a Leftovers>, u32),
+    /// Another node's, which is the home of the job; others may be writing there.
+    Elsewhere,
+}
+
+/// Where a job's packages come from; `None` where it can have none.
+pub(crate) fn place(engine: &Engine, opening: &JobOpening, tidying: Tidying<'_>) -> Result<Option<Place>> {
     if opening.request.strategy.is_none() {
         return Ok(None);
     }
     match opening.request.packages.as_deref() {
         None => runs(engine, &opening.request),
         Some(OFF) => Ok(None),
-        Some(place) => {
-            store(engine, opening, place, leftovers.map(|leftovers| (leftovers, process))).map(Some)
-        }
+        Some(place) => store(engine, opening, place, tidying).map(Some),
     }
 }
 
@@ -63,13 +65,8 @@ fn owner_name(opening: &JobOpening) -> &str {
     if opening.lasting { base_name(job) } else { job }
 }
 
-/// The packages at `place`, with what lies there; what an earlier server left unfinished is removed.
-fn store(
-    engine: &Engine,
-    opening: &JobOpening,
-    place: &str,
-    leftovers: Option<(&Leftovers, u32)>,
-) -> Result<Place> {
+/// The packages at `place`, with what lies there.
+fn store(engine: &Engine, opening: &JobOpening, place: &str, tidying: Tidying<'_>) -> Result<Place> {
     let (request, options) = (&opening.request, &opening.package_options);
     let dataset = Dataset { place: &engine.place(&request.dataset)?, identity: &request.dataset };
     if package::overlaps(dataset.place, place) {
@@ -81,7 +78,9 @@ fn store(
     }
     let opened =
         PackageStore::open(place, options, dataset, owner_name(opening)).and_then(|store| {
-            store.sweep()?;
+            if matches!(tidying, Tidying::Own(..)) {
+                store.sweep()?;
+            }
             let scan = store.scan(&mut |_| {})?;
             let found = scan.packages.iter().map(|found| (found.number, found.ids())).collect();
             let next = scan.next().filter(|next| *next <= MOST_PACKAGES).ok_or_else(|| {
@@ -89,7 +88,7 @@ fn store(
                     "a package at `{place}` has a number above {MOST_PACKAGES}: remove it, or choose another place"
                 ))
             })?;
-            if let Some((leftovers, process)) = leftovers {
+            if let Tidying::Own(Some(leftovers), process) = tidying {
                 let owner = base_name(&request.job);
                 leftovers.sweep(store.place(), options, owner);
                 if !opening.lasting {

@@ -5,6 +5,7 @@
 //! a storage with latency, bandwidth and a limit of requests in flight, and a trainer that takes a fixed time
 //! a batch.
 
+mod arrivals;
 pub mod doctor;
 pub mod figure;
 mod files;

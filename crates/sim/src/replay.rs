@@ -9,10 +9,11 @@
 use std::sync::Arc;
 
 use hotset_core::packages::Origin;
-use hotset_core::run::{Batch, Config, Decided, Inputs, Outcome as Cost, Run};
-use hotset_core::sampling::{Event, Plan, Reevaluation};
+use hotset_core::run::{Batch, Config, Inputs, Outcome as Cost, Run};
+use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Error, Result, policy, sampling};
 
+use crate::arrivals::Arrivals;
 use crate::other_reads::OtherReads;
 use crate::outcome::{Epoch, Outcome};
 pub use crate::scenario::{Job, Scenario};
@@ -65,8 +66,6 @@ struct Replay<'a> {
     run: Run,
     timeline: Timeline,
     storage: StorageClock,
-    /// When each package of this epoch was there.
-    arrived: Vec<u64>,
     /// Whether losses were re-evaluated that the trace does not have.
     without_reevaluated: bool,
     /// Epochs after the first that were a full pass over a cache that stands still.
@@ -80,7 +79,6 @@ impl<'a> Replay<'a> {
             run,
             timeline: Timeline::new(scenario.compute, 0.0),
             storage: StorageClock::new(scenario.storage),
-            arrived: Vec::new(),
             without_reevaluated: false,
             still: 0,
         }
@@ -154,18 +152,23 @@ impl<'a> Replay<'a> {
         if evaluated > 0 {
             self.timeline.evaluate(&mut self.storage, other_reads.evaluation(), evaluated);
         }
-        self.arrived.clear();
+        let mut arrivals = Arrivals::new();
         let (batch, world) = (self.scenario.compute.batch, plan.world() as usize);
-        let mut events = plan.events().iter().peekable();
         let mut trained = 0;
         while let Some(decided) = self.run.decide() {
-            while let Some((_, event)) = events.next_if(|(at, _)| *at as usize <= decided.slot) {
-                self.load(*event);
-            }
+            let (storage, earliest) = (&mut self.storage, self.timeline.earliest());
+            let mut request = |bytes| storage.request(bytes, earliest);
+            let packages = self.run.packages();
+            arrivals.pass(plan, decided.slot, packages, &mut request);
             other_reads.work(decided.slot).for_each(|bytes| {
-                self.request(bytes);
+                request(bytes);
             });
-            let ready = self.ready(&decided);
+            let ready = match decided.outcome {
+                // A run that is alone decides all its slots itself.
+                Cost::Hit | Cost::Elsewhere => 0,
+                Cost::Single => request(self.scenario.sizes.size(decided.id)),
+                Cost::Packed => arrivals.ready(decided.id, packages),
+            };
             self.timeline.serve(ready, plan.weight(decided.slot) > 0.0);
             if (decided.slot + 1) % (batch * world) == 0 {
                 let decided = (decided.slot + 1) / (batch * world);
@@ -185,33 +188,6 @@ impl<'a> Replay<'a> {
         // What is not a number in a trace was not trained, and what has weight 0 is not: neither was reported.
         counters.clock.rejected_scores = 0;
         Epoch { counters, time }
-    }
-
-    fn load(&mut self, event: Event) {
-        let (Event::Load(package), Some(packages)) = (event, self.run.packages()) else { return };
-        let at = package as usize;
-        if self.arrived.len() <= at {
-            self.arrived.resize(at + 1, 0);
-        }
-        self.arrived[at] = self.storage.request(packages.extent(package), self.timeline.earliest());
-    }
-
-    /// When bytes are there that are asked for now.
-    fn request(&mut self, bytes: u64) -> u64 {
-        self.storage.request(bytes, self.timeline.earliest())
-    }
-
-    /// When the sample of a slot is there.
-    fn ready(&mut self, decided: &Decided) -> u64 {
-        match decided.outcome {
-            // A run that is alone decides all its slots itself.
-            Cost::Hit | Cost::Elsewhere => 0,
-            Cost::Single => self.request(self.scenario.sizes.size(decided.id)),
-            Cost::Packed => {
-                let package = self.run.packages().and_then(|packages| packages.of(decided.id));
-                package.and_then(|package| self.arrived.get(package as usize).copied()).unwrap_or(0)
-            }
-        }
     }
 
     /// Reports the batch `step` of every rank.

@@ -19,7 +19,7 @@ use super::output::{self, Progress};
 #[command(next_help_heading = "Nodes")]
 pub(super) struct NodesOptions {
     /// Train on so many nodes, each with the cache of `--cache` and the ranks of `--ranks`: one number or several
-    #[arg(long, value_name = "N,..", value_delimiter = ',', conflicts_with_all = ["figure", "packages", "jobs", "log", "csv", "html"])]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', conflicts_with_all = ["figure", "jobs", "log", "csv", "html"])]
     nodes: Vec<usize>,
     /// Whether ranks exchange samples so that most are their own node's
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"], requires = "nodes")]

@@ -99,7 +99,7 @@ fn nodes_are_compared_and_what_a_change_of_them_costs_is_told() {
     }
     for wrong in [
         &["--join", "3"][..],
-        &["--nodes", "2", "--packages"],
+        &["--nodes", "2", "--jobs", "2"],
         &["--nodes", "2", "--locality", "x"],
         &["--nodes", "2", "--placement", "x"],
     ] {

@@ -1,8 +1,8 @@
 //! Placement `directory`, by who read what (iCache, HPCA 2023, III-E): whoever reads a sample first keeps it.
 //!
 //! A directory says which node owns each sample while one plan is carried out. It is made with its plan, on the node that
-//! draws it, from the directory of the plan before and from what nodes keep. Samples are taken by *units*, which are runs
-//! where samples lie in runs, and else the samples themselves.
+//! draws it, from the directory of the plan before and from what nodes keep. Samples are taken by *units*, which are
+//! packages where samples lie in packages, and else the samples themselves.
 //!
 //! 1. A unit that its owner still keeps stays there. Entries are leased: they live as long as their node is in the view and
 //!    does not drain. Any other unit is free.
@@ -47,8 +47,8 @@ pub struct Found<'a> {
     pub kept: Option<&'a Residents>,
     /// The size of every sample.
     pub sizes: &'a dyn Sizes,
-    /// The runs that samples lie in, if they do.
-    pub runs: Option<&'a Packages>,
+    /// The packages that samples lie in, if they do.
+    pub packages: Option<&'a Packages>,
 }
 
 impl Directory {
@@ -176,16 +176,17 @@ fn numbers(from: &View, to: &View) -> Vec<Option<usize>> {
 impl Found<'_> {
     /// How many units there are.
     fn units(&self) -> usize {
-        let Some(runs) = self.runs else { return self.sizes.len() };
-        let (runs, within) =
-            runs.living().fold((0, 0), |(count, within), run| (count + 1, within + runs.members(run).len()));
-        runs + self.sizes.len().saturating_sub(within)
+        let Some(packages) = self.packages else { return self.sizes.len() };
+        let within = |one: u32| packages.members(one).len();
+        let (count, within) =
+            packages.living().fold((0, 0), |(count, sum), one| (count + 1, sum + within(one)));
+        count + self.sizes.len().saturating_sub(within)
     }
 
     /// The samples of the unit that a sample is in.
     fn unit<'b>(&'b self, id: &'b Id) -> &'b [Id] {
-        let run = self.runs.and_then(|runs| Some(runs.members(runs.of(*id)?)));
-        run.filter(|run| !run.is_empty()).unwrap_or(std::slice::from_ref(id))
+        let members = self.packages.and_then(|packages| Some(packages.members(packages.of(*id)?)));
+        members.filter(|members| !members.is_empty()).unwrap_or(std::slice::from_ref(id))
     }
 
     /// The number, in the view of the plan before, of the node that a unit stays on.

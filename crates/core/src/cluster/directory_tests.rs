@@ -54,7 +54,7 @@ fn owned(directory: &Directory, nodes: usize, samples: u32) -> Vec<usize> {
 #[test]
 fn whoever_reads_a_sample_first_owns_it() {
     let (view, sizes) = (view(&[("a", 1 << 20), ("b", 1 << 20)]), vec![10u64; 1_000]);
-    let found = Found { before: None, kept: None, sizes: &sizes, runs: None };
+    let found = Found { before: None, kept: None, sizes: &sizes, packages: None };
     let drawn = plan(0, 2, vec![5, 6, 7, 8, 6, 5]);
     let (same, directory) = Directory::lay(drawn.clone(), &view, &[Some(0), Some(1)], false, &found).unwrap();
     assert_eq!(same, drawn, "no rank exchanges anything");
@@ -68,7 +68,7 @@ fn whoever_reads_a_sample_first_owns_it() {
 #[test]
 fn what_is_read_by_a_node_without_room_goes_to_the_one_with_most() {
     let (view, sizes) = (view(&[("a", 30), ("b", 100), ("c", 50)]), vec![10u64; 40]);
-    let found = Found { before: None, kept: None, sizes: &sizes, runs: None };
+    let found = Found { before: None, kept: None, sizes: &sizes, packages: None };
     let (_, directory) =
         Directory::lay(plan(0, 1, (0..40).collect()), &view, &[Some(0)], true, &found).unwrap();
     let owners: Vec<Option<usize>> = (0..40).map(|id| directory.owner(id)).collect();
@@ -83,11 +83,11 @@ fn what_is_read_by_a_node_without_room_goes_to_the_one_with_most() {
 #[test]
 fn what_is_kept_stays_and_what_is_not_goes_to_its_next_reader() {
     let (view, sizes) = (view(&[("a", 4_000), ("b", 4_000), ("c", 4_000)]), vec![10u64; 3_000]);
-    let (_, first) = laid(&view, 0, true, &Found { before: None, kept: None, sizes: &sizes, runs: None });
+    let (_, first) = laid(&view, 0, true, &Found { before: None, kept: None, sizes: &sizes, packages: None });
     assert_eq!(owned(&first, 3, 3_000), [1_000; 3]);
     let kept = Residents::from_ids(3_000, &Vec::from_iter((0..3_000).filter(|id| id % 3 == 0)));
     let before = || Some((&view, of(&view, &first)));
-    let found = Found { before: before(), kept: Some(&kept), sizes: &sizes, runs: None };
+    let found = Found { before: before(), kept: Some(&kept), sizes: &sizes, packages: None };
     let (plan, second) = laid(&view, 1, true, &found);
     assert!((0..3_000).step_by(3).all(|id| second.owner(id) == first.owner(id)));
     let moved = (0..3_000).filter(|&id| second.owner(id) != first.owner(id)).count();
@@ -96,19 +96,24 @@ fn what_is_kept_stays_and_what_is_not_goes_to_its_next_reader() {
     let local = (0..plan.len()).filter(|&slot| second.owner(plan.ids()[slot]) == Some(slot % 3)).count();
     assert!(local as f64 > 0.99 * plan.len() as f64, "{local} of {} are local", plan.len());
     // While the plan before is being decided nothing is known of what will be kept.
-    let (_, open) = laid(&view, 1, true, &Found { before: before(), kept: None, sizes: &sizes, runs: None });
+    let (_, open) =
+        laid(&view, 1, true, &Found { before: before(), kept: None, sizes: &sizes, packages: None });
     assert_eq!(open, first);
 }
 
 #[test]
 fn a_node_that_leaves_or_drains_frees_what_it_owned_and_others_keep_theirs() {
     let (all, sizes) = (view(&[("a", 1 << 20), ("b", 1 << 20), ("c", 1 << 20)]), vec![10u64; 3_000]);
-    let (_, first) = laid(&all, 0, true, &Found { before: None, kept: None, sizes: &sizes, runs: None });
+    let (_, first) = laid(&all, 0, true, &Found { before: None, kept: None, sizes: &sizes, packages: None });
     let kept = Residents::from_ids(3_000, &Vec::from_iter(0..3_000));
     let left = view(&[("b", 1 << 20), ("c", 1 << 20)]);
     for (now, gives) in [(&left, 1), (&drained(&all, "a"), 0)] {
-        let found =
-            Found { before: Some((&all, of(&all, &first))), kept: Some(&kept), sizes: &sizes, runs: None };
+        let found = Found {
+            before: Some((&all, of(&all, &first))),
+            kept: Some(&kept),
+            sizes: &sizes,
+            packages: None,
+        };
         let (_, second) = laid(now, 1, true, &found);
         let name = |view: &View, owner: Option<usize>| owner.map(|owner| view.nodes()[owner].name.clone());
         for id in 0..3_000 {
@@ -126,10 +131,10 @@ fn a_node_that_leaves_or_drains_frees_what_it_owned_and_others_keep_theirs() {
     // One that comes takes what nobody keeps, and nothing of what others do.
     let part = 10_000;
     let (two, three) = (view(&[("a", part), ("b", part)]), view(&[("a", part), ("b", part), ("c", part)]));
-    let (_, first) = laid(&two, 0, true, &Found { before: None, kept: None, sizes: &sizes, runs: None });
+    let (_, first) = laid(&two, 0, true, &Found { before: None, kept: None, sizes: &sizes, packages: None });
     let kept = Residents::from_ids(3_000, &shuffled(3_000, 0)[..2_000]);
     let found =
-        Found { before: Some((&two, of(&two, &first))), kept: Some(&kept), sizes: &sizes, runs: None };
+        Found { before: Some((&two, of(&two, &first))), kept: Some(&kept), sizes: &sizes, packages: None };
     let (_, second) = laid(&three, 1, true, &found);
     assert!((0..3_000).all(|id| !kept.contains(id) || second.owner(id) == first.owner(id)));
     assert_eq!(owned(&second, 3, 3_000)[2], 1_000);
@@ -142,7 +147,7 @@ fn a_run_has_one_owner() {
     for first in (0..80).step_by(8) {
         runs.add(&Vec::from_iter(first..first + 8), &sizes);
     }
-    let found = Found { before: None, kept: None, sizes: &sizes, runs: Some(&runs) };
+    let found = Found { before: None, kept: None, sizes: &sizes, packages: Some(&runs) };
     assert_eq!(found.units(), 30);
     let (_, first) = laid(&view, 0, true, &found);
     let is_whole = |directory: &Directory| {
@@ -163,7 +168,8 @@ fn what_was_by_hash_and_is_kept_stays() {
     let (view, sizes) = (view(&[("a", 1 << 20), ("b", 1 << 20)]), vec![10u64; 1_000]);
     let hash = Ownership::new(Arc::new(Placement::new(&view)), 3, Some(0));
     let kept = Residents::from_ids(1_000, &Vec::from_iter(0..500));
-    let found = Found { before: Some((&view, hash.clone())), kept: Some(&kept), sizes: &sizes, runs: None };
+    let found =
+        Found { before: Some((&view, hash.clone())), kept: Some(&kept), sizes: &sizes, packages: None };
     let (_, directory) = laid(&view, 1, true, &found);
     assert!((0..500).all(|id| directory.owner(id) == hash.owner(id)));
     let found = Found { kept: None, ..found };
@@ -175,7 +181,7 @@ fn more_units_than_it_can_have_are_refused_with_what_to_give() {
     let view = view(&[("a", 1 << 40)]);
     let lay = |samples: usize, runs: Option<&Packages>| {
         let sizes = Equal { samples, size: 1 };
-        let found = Found { before: None, kept: None, sizes: &sizes, runs };
+        let found = Found { before: None, kept: None, sizes: &sizes, packages: runs };
         Directory::lay(plan(0, 1, vec![0, 1]), &view, &[Some(0)], true, &found)
             .map(|(_, directory)| directory)
     };

@@ -2,12 +2,15 @@
 //!
 //! A layout is made with its plan, on the node that draws it, and travels with it. So a plan is carried out to its end as it
 //! was laid, whatever becomes of the nodes meanwhile. All nodes have the same one but for their own number in it.
+//!
+//! Where packages are made, the layout brings along which there are, since samples are owned by the package that they lie in,
+//! and which are made while the plan is carried out.
 
 use std::sync::Arc;
 
 use super::view::digest;
 use super::{Directory, Found, Node, Ownership, Placement, PlacementKind, View, localize};
-use crate::packages::Packages;
+use crate::packages::{Packages, Packing};
 use crate::policy::Sizes;
 use crate::sampling::{Plan, Residents};
 use crate::saved::{Reader, Writer};
@@ -24,6 +27,10 @@ pub struct Layout {
     dataset: u64,
     /// Whether the samples of a run have one owner.
     by_runs: bool,
+    /// The packages that the plan was made from, where some are made, and the bytes of one.
+    made: Option<(Arc<Packages>, u64)>,
+    /// What all nodes pack while they carry the plan out.
+    packing: Packing,
     /// This node's number in the view.
     own: Option<usize>,
     /// The number of the node that each rank is on; `None`: on none of the view.
@@ -34,14 +41,14 @@ pub struct Layout {
 
 impl Layout {
     /// Lays a plan over the nodes of a view, for the node `own`. `ranks` names the node of each rank. With `locality` ranks
-    /// exchange samples so that most are their own node's. Samples that lie in `runs` are owned by runs.
+    /// exchange samples so that most are their own node's. Samples that lie in `packages`, made or given, are owned by those.
     pub fn lay<'a>(
         plan: Plan,
         (view, placement): (Arc<View>, Arc<Placement>),
         own: &str,
         dataset: &str,
         ranks: impl IntoIterator<Item = Option<&'a str>>,
-        runs: Option<&Arc<Packages>>,
+        packages: Option<&(Arc<Packages>, u64)>,
         locality: bool,
     ) -> (Plan, Self) {
         let number = |name: Option<&str>| view.index_of(name?);
@@ -50,14 +57,17 @@ impl Layout {
         let mut layout = Self {
             own: view.index_of(own),
             dataset: digest(0, dataset.as_bytes()),
-            by_runs: runs.is_some(),
+            by_runs: packages.is_some_and(|(packages, _)| !packages.wear()),
+            made: packages.filter(|(packages, _)| packages.wear()).cloned(),
+            packing: Packing::default(),
             plan: 0,
             ranks,
             view,
             placement,
             directory: None,
         };
-        let plan = if locality { layout.localized(plan, runs) } else { plan };
+        let packages = packages.map(|(packages, _)| packages);
+        let plan = if locality { layout.localized(plan, packages) } else { plan };
         layout.plan = plan.digest();
         (plan, layout)
     }
@@ -69,11 +79,12 @@ impl Layout {
         plan: Plan,
         (before, kept): (Option<&Self>, Option<&Residents>),
         sizes: &dyn Sizes,
-        runs: Option<&Arc<Packages>>,
+        packages: Option<&(Arc<Packages>, u64)>,
         locality: bool,
     ) -> Result<(Plan, Self)> {
-        let before = before.map(|before| (before.view(), before.ownership(runs)));
-        let found = Found { before, kept, sizes, runs: runs.map(|runs| &**runs) };
+        let packages = packages.map(|(packages, _)| packages);
+        let before = before.map(|before| (before.view(), before.ownership(packages)));
+        let found = Found { before, kept, sizes, packages: packages.map(|packages| &**packages) };
         let (plan, directory) = Directory::lay(plan, &self.view, &self.ranks, locality, &found)?;
         let layout = Self { plan: plan.digest(), directory: Some(Arc::new(directory)), ..self };
         Ok((plan, layout))
@@ -150,6 +161,22 @@ impl Layout {
         self.by_runs
     }
 
+    /// The packages that the plan was made from, where some are made, and the bytes of one.
+    pub fn made(&self) -> Option<&(Arc<Packages>, u64)> {
+        self.made.as_ref()
+    }
+
+    /// The same, with what all nodes pack while they carry the plan out.
+    #[must_use]
+    pub fn with_packing(self, packing: Packing) -> Self {
+        Self { packing, ..self }
+    }
+
+    /// What all nodes pack while they carry the plan out.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
     /// Which samples this node owns; `runs` are those that the plan was laid by.
     pub fn ownership(&self, runs: Option<&Arc<Packages>>) -> Ownership {
         let alone = Ownership::new(Arc::clone(&self.placement), self.dataset, self.own);
@@ -157,8 +184,9 @@ impl Layout {
             Some(directory) => alone.by_directory(Arc::clone(directory)),
             None => alone,
         };
-        match runs.filter(|_| self.by_runs) {
-            Some(runs) => alone.by_runs(Arc::clone(runs)),
+        let made = self.made.as_ref().map(|(made, _)| made);
+        match made.or(runs.filter(|_| self.by_runs)) {
+            Some(packages) => alone.by_packages(Arc::clone(packages)),
             None => alone,
         }
     }
@@ -178,7 +206,13 @@ impl Layout {
         writer.number(self.ranks.len() as u64);
         // 0 is no node.
         self.ranks.iter().for_each(|rank| writer.number(rank.map_or(0, |node| node as u64 + 1)));
-        writer.bits([self.by_runs, self.directory.is_some()].into_iter());
+        writer.bits([self.by_runs, self.made.is_some(), self.directory.is_some()].into_iter());
+        if let Some((made, bytes)) = &self.made {
+            writer.number(made.samples() as u64);
+            writer.number(*bytes);
+            writer.sealed(&made.save());
+            writer.sealed(&self.packing.save(made.samples()));
+        }
         writer.fixed(self.dataset, 8);
         writer.fixed(self.plan, 8);
         self.directory.iter().for_each(|directory| directory.save(&mut writer));
@@ -202,7 +236,16 @@ impl Layout {
             let node = usize::try_from(reader.number()?).ok()?.checked_sub(1);
             ranks.push(Some(node).filter(|node| node.is_none_or(|node| node < view.len()))?);
         }
-        let [by_runs, has_directory] = reader.bits(2)?.collect::<Vec<_>>()[..] else { return None };
+        let [by_runs, has_made, has_directory] = reader.bits(3)?.collect::<Vec<_>>()[..] else { return None };
+        let (mut made, mut packing) = (None, Packing::default());
+        if has_made {
+            let samples = usize::try_from(reader.number()?).ok()?;
+            let bytes = reader.number()?;
+            // No more is made room for than was written.
+            let saved = reader.sealed()?;
+            made = Some((Arc::new(Packages::restore(saved, samples)?), bytes));
+            packing = Packing::restore(reader.sealed()?, samples)?;
+        }
         let (dataset, plan) = (reader.fixed(8)?, reader.fixed(8)?);
         let directory = match has_directory {
             true => Some(Arc::new(Directory::restore(&mut reader, view.len())?)),
@@ -210,7 +253,8 @@ impl Layout {
         };
         reader.end()?;
         let (own, placement) = (view.index_of(own), Arc::new(Placement::new(&view)));
-        Some(Self { view: Arc::new(view), placement, directory, dataset, by_runs, own, ranks, plan })
+        let view = Arc::new(view);
+        Some(Self { view, placement, directory, dataset, by_runs, made, packing, own, ranks, plan })
     }
 }
 
@@ -247,6 +291,34 @@ mod tests {
         assert_eq!((other.own(), other.view(), other.digest()), (Some(1), layout.view(), layout.digest()));
         assert_eq!(Layout::restore(&saved, "elsewhere").unwrap().own(), None);
         assert!((0..saved.len()).all(|cut| Layout::restore(&saved[..cut], "a").is_none()));
+    }
+
+    #[test]
+    fn packages_travel_with_the_plan_and_have_one_owner_each() {
+        let (sizes, mut packages) = (vec![10u64; 4_000], Packages::new(4_000));
+        for first in (0..3_000).step_by(30) {
+            packages.add(&Vec::from_iter((first..first + 30).rev()), &sizes);
+        }
+        // What has moved on since leaves its package where it is.
+        packages.add(&(29..3_000).step_by(30).collect::<Vec<Id>>(), &sizes);
+        let plan = Plan::cut(4, 4, false, (0..4_000).collect::<Vec<Id>>());
+        let ranks = [Some("a"), Some("b"), None, Some("gone")];
+        let packages = (Arc::new(packages), 300);
+        let nodes = view(&["a", "b", "c"]);
+        let (_, layout) = Layout::lay(plan, nodes, "a", "dataset", ranks, Some(&packages), true);
+        let packing = Packing { packages: vec![(101, vec![3_500, 7])], ..Packing::default() };
+        let layout = layout.with_packing(packing.clone());
+        let saved = layout.save();
+        let other = Layout::restore(&saved, "b").unwrap();
+        assert_eq!((other.made(), other.packing()), (Some(&packages), &packing));
+        assert!((0..saved.len()).step_by(7).all(|cut| Layout::restore(&saved[..cut], "a").is_none()));
+        let (by_package, alone) = (other.ownership(None), laid("a", false).1.ownership(None));
+        for package in packages.0.living() {
+            let members = packages.0.members(package);
+            let first = packages.0.first(package).unwrap();
+            assert!(members.iter().all(|&id| by_package.owner(id) == alone.owner(first)));
+        }
+        assert!((3_000..4_000).all(|id| by_package.owner(id) == alone.owner(id)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What one node owns of a dataset.
 //!
-//! The unit of placement is the run where samples lie in runs, so that one node reads a run in one request, and else the
-//! sample. A plan's [schedule](crate::schedule) has the ownership of the view that the plan was made in, and keeps it.
-//! Where the plan brings a [`Directory`], that says who owns a sample, and the hash who owns what it has no entry of.
+//! The unit of placement is the package where samples lie in packages, so that one node reads a package in one request, and
+//! else the sample. A package is placed as the first sample that was packed into it. A plan's [schedule](crate::schedule)
+//! has the ownership of the view that the plan was made in, and keeps it. Where the plan brings a [`Directory`], that says
+//! who owns a sample, and the hash who owns what it has no entry of.
 
 use std::sync::Arc;
 
@@ -17,37 +18,43 @@ pub struct Ownership {
     placement: Arc<Placement>,
     dataset: u64,
     node: Option<usize>,
-    runs: Option<Arc<Packages>>,
+    packages: Option<Arc<Packages>>,
     directory: Option<Arc<Directory>>,
+    digest: u64,
 }
 
 impl Ownership {
     /// Of a dataset of that hash, for the node of that number in the placement's view; `None`: for one that is not in it.
     pub fn new(placement: Arc<Placement>, dataset: u64, node: Option<usize>) -> Self {
-        Self { placement, dataset, node, runs: None, directory: None }
+        Self { digest: placement.digest(), placement, dataset, node, packages: None, directory: None }
     }
 
-    /// The same of a dataset whose samples lie in these runs: the samples of a run have one owner.
+    /// The same of a dataset whose samples lie in these packages, made or given: the samples of one have one owner.
     #[must_use]
-    pub fn by_runs(self, runs: Arc<Packages>) -> Self {
-        Self { runs: Some(runs), ..self }
+    pub fn by_packages(self, packages: Arc<Packages>) -> Self {
+        let of = |hash: u64, package: u32| {
+            let first = packages.first(package).map_or(0, u64::from);
+            (hash ^ (u64::from(package) << 32 | first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
+        };
+        let digest = packages.living().fold(self.digest, of);
+        Self { packages: Some(packages), digest, ..self }
+    }
+
+    /// Another where samples may have other owners.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// The same where a directory says who owns what.
     #[must_use]
     pub fn by_directory(self, directory: Arc<Directory>) -> Self {
-        Self { directory: Some(directory), ..self }
+        let digest = self.digest ^ splitmix64(directory.digest());
+        Self { directory: Some(directory), digest, ..self }
     }
 
     /// The placement.
     pub fn placement(&self) -> &Arc<Placement> {
         &self.placement
-    }
-
-    /// Equal where nodes of the same names own the same.
-    pub fn digest(&self) -> u64 {
-        let entries = self.directory.as_ref().map(|directory| splitmix64(directory.digest()));
-        self.placement.digest() ^ entries.unwrap_or_default()
     }
 
     /// The number of the node that owns a sample; `None` where no node owns anything.
@@ -65,10 +72,20 @@ impl Ownership {
         self.node.is_some() && self.owner(id) == self.node
     }
 
-    /// The first sample of its run, or itself.
+    /// The number of the node that owns a package whose first sample is this one.
+    pub fn package_owner(&self, first: Id) -> Option<usize> {
+        self.entry(first).or_else(|| self.placement.owner(self.dataset, u64::from(first)))
+    }
+
+    /// Whether this node owns such a package.
+    pub fn owns_package(&self, first: Id) -> bool {
+        self.node.is_some() && self.package_owner(first) == self.node
+    }
+
+    /// The first sample of its package, or itself.
     fn unit(&self, id: Id) -> Id {
-        let run = self.runs.as_ref().and_then(|runs| Some(runs.members(runs.of(id)?)));
-        run.and_then(|run| run.first().copied()).unwrap_or(id)
+        let packages = self.packages.as_ref();
+        packages.and_then(|packages| packages.first(packages.of(id)?)).unwrap_or(id)
     }
 }
 
@@ -123,7 +140,7 @@ mod tests {
             runs.add(&Vec::from_iter(first..first + 8), &sizes);
         }
         let alone = Ownership::new(placement(4), 9, Some(0));
-        let by_runs = alone.clone().by_runs(Arc::new(runs));
+        let by_runs = alone.clone().by_packages(Arc::new(runs));
         for first in (0..80).step_by(8) {
             assert!((first..first + 8).all(|id| by_runs.owner(id) == alone.owner(first)));
         }

@@ -15,11 +15,14 @@
 
 mod mixing;
 mod packer;
+mod packing;
 mod runs;
+mod saved;
 
 pub use mixing::{BATCH, Mixing};
 pub(crate) use packer::fit;
 pub use packer::{Chosen, Draft, LARGE, Packer, PackingInputs};
+pub use packing::Packing;
 pub use runs::runs;
 
 use std::sync::Arc;
@@ -81,6 +84,8 @@ pub enum Origin {
 struct Package {
     /// Those whose living copy lies here.
     members: Vec<Id>,
+    /// The first that was packed, by which the package has an owner.
+    first: Id,
     /// How many samples were packed.
     packed: u32,
     /// The bytes of all of them.
@@ -138,8 +143,9 @@ impl Packages {
         }
         let bytes = ids.iter().map(|&id| sizes.size(id)).sum();
         let extent = length(ids.len(), bytes);
+        let first = ids.first().copied().unwrap_or_default();
         self.packages[number as usize] =
-            Package { members: ids.to_vec(), packed: ids.len() as u32, bytes, extent };
+            Package { members: ids.to_vec(), first, packed: ids.len() as u32, bytes, extent };
     }
 
     /// The number after that of the last package.
@@ -168,6 +174,11 @@ impl Packages {
     /// Those whose living copy lies in `package`.
     pub fn members(&self, package: u32) -> &[Id] {
         self.packages.get(package as usize).map_or(&[], |package| &package.members)
+    }
+
+    /// The sample by whose place a package has its owner: the first that was packed into it.
+    pub fn first(&self, package: u32) -> Option<Id> {
+        self.packages.get(package as usize).filter(|package| package.packed > 0).map(|package| package.first)
     }
 
     /// How many samples were once packed into `package`.

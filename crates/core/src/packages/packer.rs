@@ -20,6 +20,9 @@
 //! none, at its place among the epoch's packages, stretched over the plan. That is settled here, with the plan, and the
 //! next plan uses what is complete before its cut. When a package is written is another matter.
 //!
+//! **On a cluster** a package holds samples that one node owns, which makes it and reads it. Its first sample is one that this node
+//! would own alone, so that the package has the same owner.
+//!
 //! Differs from the paper: what lies in no package comes first, since otherwise some samples would wait for
 //! tens of epochs; there is a bound on how much is packed; and the margin is packed.
 
@@ -27,6 +30,7 @@ use std::collections::BTreeMap;
 
 use super::{FEW, Packages};
 use crate::bits::Bits;
+use crate::cluster::Ownership;
 use crate::importance::{Keys, cut as report_cut};
 use crate::policy::Sizes;
 use crate::sampling::{Plan, Residents};
@@ -87,6 +91,8 @@ pub struct PackingInputs<'a> {
     pub busy: &'a Bits,
     /// The bytes of the H region.
     pub region: u64,
+    /// Who owns what, where several nodes carry the plan out.
+    pub ownership: Option<&'a Ownership>,
 }
 
 impl PackingInputs<'_> {
@@ -178,7 +184,7 @@ impl Packer {
         }
         let slot = |id: Id| Some(slots[id as usize]).filter(|&slot| slot != u32::MAX);
         ids.sort_by_key(|&id| (slots[id as usize], !inputs.is_resident(id)));
-        let packing = cut(&ids, self.bytes, |id| sizes.size(id));
+        let packing = self.by_owner(ids, inputs);
         if packing.is_empty() {
             moved.retain(|&package| !packages.members(package).iter().any(|&id| inputs.fits(id, edge)));
         }
@@ -192,6 +198,34 @@ impl Packer {
             Draft { early: at < before, ids }
         });
         Chosen { drafts: drafts.collect(), moved, whole, single }
+    }
+
+    /// Cuts what is packed into packages, on a cluster those of each owner for themselves. They come in the order of what
+    /// is packed.
+    fn by_owner(&self, ids: Vec<Id>, inputs: &PackingInputs<'_>) -> Vec<Vec<Id>> {
+        let cut = |ids: &[Id]| cut(ids, self.bytes, |id| inputs.sizes.size(id));
+        let Some(ownership) = inputs.ownership else { return cut(&ids) };
+        let mut owned = BTreeMap::<usize, Vec<Id>>::new();
+        let mut places = vec![0u32; inputs.packages.samples()];
+        for (place, id) in (0u32..).zip(ids) {
+            places[id as usize] = place;
+            if let Some(owner) = ownership.owner(id) {
+                owned.entry(owner).or_default().push(id);
+            }
+        }
+        let mut packing: Vec<(u32, Vec<Id>)> = Vec::new();
+        for (owner, ids) in owned {
+            for mut ids in cut(&ids) {
+                let place = places[ids[0] as usize];
+                // What has moved in from older packages may be its owner's by those alone.
+                if let Some(at) = ids.iter().position(|&id| ownership.package_owner(id) == Some(owner)) {
+                    ids.swap(0, at);
+                }
+                packing.push((place, ids));
+            }
+        }
+        packing.sort_unstable_by_key(|(place, _)| *place);
+        packing.into_iter().map(|(_, ids)| ids).collect()
     }
 
     /// The samples that fit and lie in no package, those that were selected and not served first.

@@ -1,6 +1,9 @@
 //! What is packed, in which order, and what is read for it.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::cluster::{Node, Placement, View};
 use crate::importance::Ranking;
 use crate::sampling::{Drawn, Equal};
 
@@ -44,6 +47,7 @@ fn choose(packages: &Packages, keys: &Keys, plan: &Plan, busy: &Bits) -> Chosen 
         residents: None,
         busy,
         region: u64::MAX,
+        ownership: None,
     })
 }
 
@@ -104,6 +108,7 @@ fn worn_packages_are_moved_whole_the_worst_first_and_read_in_one_request() {
         residents: Some(&residents),
         busy: &busy,
         region: u64::MAX,
+        ownership: None,
     };
     let chosen = packer().choose(&inputs);
     assert_eq!(chosen.moved, [0, 1]);
@@ -134,6 +139,7 @@ fn while_worn_packages_hold_more_than_an_eighth_there_is_no_limit() {
             residents,
             busy: &busy,
             region: u64::MAX,
+            ownership: None,
         };
         packer().choose(&inputs).moved.len()
     };
@@ -156,6 +162,7 @@ fn hard_samples_that_the_h_region_has_no_room_for_are_packed() {
         residents: None,
         busy: &busy,
         region,
+        ownership: None,
     };
     let chosen = packer().choose(&inputs);
     let all = ids(&chosen);
@@ -178,6 +185,7 @@ fn what_the_plan_serves_is_packed_in_its_order_then_residents_then_the_others() 
         residents: Some(&residents),
         busy: &busy,
         region: u64::MAX,
+        ownership: None,
     };
     let chosen = packer().choose(&inputs);
     let all = ids(&chosen);
@@ -215,6 +223,59 @@ fn large_samples_and_small_caches_have_no_packages() {
         residents: None,
         busy,
         region: u64::MAX,
+        ownership: None,
     };
     assert_eq!(packer.choose(&inputs), Chosen::default());
+}
+
+fn owned(node: usize, packages: Option<&Packages>) -> Ownership {
+    let nodes = (0..3).map(|at| Node {
+        name: format!("node-{at}"),
+        address: String::new(),
+        capacity: 1,
+        rack: None,
+        draining: false,
+        revision: 1,
+    });
+    let alone = Ownership::new(Arc::new(Placement::new(&View::new(nodes))), 5, Some(node));
+    packages.into_iter().fold(alone, |alone, packages| alone.by_packages(Arc::new(packages.clone())))
+}
+
+#[test]
+fn on_a_cluster_a_package_holds_what_one_node_owns_and_stays_with_it() {
+    let keys = rising();
+    let mut packages = Packages::new(SAMPLES);
+    let served: Vec<Id> = (0..SAMPLES as Id).rev().filter(|id| id % 3 > 0).collect();
+    for (epoch, hard) in [(1, Vec::new()), (2, (0..1_500).step_by(2).collect::<Vec<Id>>())] {
+        let keys = if epoch == 1 { keys.clone() } else { rising_but(&hard) };
+        let (plan, ownership) = (plan(&served, &[]), owned(0, Some(&packages)));
+        let residents = Residents::from_ids(SAMPLES, &hard);
+        let chosen = packer().choose(&PackingInputs {
+            epoch,
+            packages: &packages,
+            keys: &keys,
+            sizes: &SIZES,
+            plan: &plan,
+            residents: Some(&residents),
+            busy: &Bits::new(SAMPLES),
+            region: u64::MAX,
+            ownership: Some(&ownership),
+        });
+        assert!(chosen.drafts.len() > 3, "{} packages in epoch {epoch}", chosen.drafts.len());
+        let mut firsts: Vec<usize> = Vec::new();
+        for draft in &chosen.drafts {
+            let owner = ownership.package_owner(draft.ids[0]);
+            assert!(draft.ids.iter().all(|&id| ownership.owner(id) == owner), "each has one owner");
+            assert!(draft.ids.len() >= 100, "of at least the bytes of a package");
+            let place = |id: &Id| served.iter().position(|served| served == id).unwrap_or(usize::MAX);
+            firsts.push(draft.ids.iter().map(place).min().unwrap());
+        }
+        assert!(firsts.is_sorted(), "in the order in which the plan serves them");
+        let before: Vec<Option<usize>> = (0..SAMPLES as Id).map(|id| ownership.owner(id)).collect();
+        for draft in &chosen.drafts {
+            packages.add(&draft.ids, &SIZES);
+        }
+        let after = owned(0, Some(&packages));
+        assert!((0..SAMPLES as Id).all(|id| after.owner(id) == before[id as usize]), "nothing has moved");
+    }
 }

@@ -25,10 +25,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use self::job_run::{Change, JobRun, Schedules, TOGETHER};
-pub use self::package_planner::{Packing, PendingPackage, SavedPacking};
+pub use self::package_planner::{PendingPackage, SavedPacking};
 pub use self::planner::{CacheView, LastPlan, PlannedEpoch, Planner, Saved, reports, valid_scores};
 pub use self::replay::{Batch, Replay, Trainer};
 pub use self::state::{RunState, SavedSchedule};
+pub use crate::packages::Packing;
 pub use crate::schedule::Outcome;
 
 use crate::cache::Cache;

@@ -228,7 +228,7 @@ fn short_plans_whose_owners_change_each_time_look_at_all_samples_together() {
     for epoch in 0..plans {
         let ids = Vec::from_iter((0..slots).map(|slot| (slot * 31 + epoch) % MANY as Id));
         let plan = Plan::cut(u64::from(epoch), 1, false, ids);
-        let found = Found { before: None, kept: None, sizes: &*sizes, runs: None };
+        let found = Found { before: None, kept: None, sizes: &*sizes, packages: None };
         let (plan, directory) = Directory::lay(plan, &view, &[Some(1)], false, &found).unwrap();
         let ownership = hash.clone().by_directory(Arc::new(directory));
         assert_ne!(ownership.digest(), hash.digest());

@@ -9,27 +9,10 @@ use std::sync::Arc;
 
 use crate::Id;
 use crate::bits::Bits;
-use crate::packages::{self, Chosen, Draft, Origin, Packages, Packer, PackingInputs, fit};
+use crate::cluster::Ownership;
+use crate::packages::{self, Chosen, Draft, Origin, Packages, Packer, Packing, PackingInputs, fit};
 use crate::policy::Sizes;
 use crate::sampling::{Plan, Residents};
-
-/// What is packed while a plan is carried out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packing {
-    /// Packages of these numbers and ids.
-    pub packages: Vec<(u32, Vec<Id>)>,
-    /// Older packages that are read whole for it, with the members that are needed of them.
-    pub whole: Vec<(u32, Vec<Id>)>,
-    /// Samples that are read one by one for it.
-    pub single: Vec<Id>,
-}
-
-impl Packing {
-    /// Whether nothing is packed.
-    pub fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.whole.is_empty() && self.single.is_empty()
-    }
-}
 
 /// A package that was chosen, until it is both complete and written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +114,20 @@ impl PackagePlanner {
         }
     }
 
+    /// These are complete, and what was saved complete since.
+    pub(super) fn adopt(&mut self, packages: &Arc<Packages>) {
+        if self.packer.is_none() || packages.samples() != self.sizes.len() {
+            return;
+        }
+        let mut all = Packages::clone(packages);
+        let known = all.next();
+        for (&number, pending) in self.pending.range(known..).filter(|(_, pending)| pending.complete) {
+            all.place(number, &pending.draft.ids, &*self.sizes);
+        }
+        self.next = self.next.max(all.next());
+        self.packages = Some(Arc::new(all));
+    }
+
     /// Numbers of packages below `next` are taken.
     pub(super) fn number_from(&mut self, next: u32) {
         self.next = self.next.max(next);
@@ -203,20 +200,31 @@ impl PackagePlanner {
         self.packed = self.packed.filter(|packed| *packed < epoch);
     }
 
-    /// What is packed while `plan` is carried out, where the H region has so many bytes.
+    /// What is packed while `plan` is carried out, where the H region has so many bytes; by owners, where there are several.
     pub(super) fn choose(
         &mut self,
         epoch: u64,
         plan: &Plan,
         residents: Option<&Residents>,
         region: u64,
+        ownership: Option<&Ownership>,
     ) -> Packing {
         // A plan that is made again packs nothing more.
         let again = self.packed.is_some_and(|packed| packed >= epoch);
         let chosen = match (&self.packer, &self.packages, plan.keys()) {
             (Some(packer), Some(packages), Some(keys)) if !again => {
                 let (sizes, busy) = (&*self.sizes, &self.busy);
-                packer.choose(&PackingInputs { epoch, packages, keys, sizes, plan, residents, busy, region })
+                packer.choose(&PackingInputs {
+                    epoch,
+                    packages,
+                    keys,
+                    sizes,
+                    plan,
+                    residents,
+                    busy,
+                    region,
+                    ownership,
+                })
             }
             _ => Chosen::default(),
         };

@@ -12,11 +12,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::package_planner::{PackagePlanner, Packing, PendingPackage, SavedPacking};
+use super::package_planner::{PackagePlanner, PendingPackage, SavedPacking};
 use super::{Config, Inputs};
+use crate::cluster::Ownership;
 use crate::importance::{Report, SLICE, Score, Table, cut};
 use crate::log::{Event, JobLog};
-use crate::packages::Packages;
+use crate::packages::{Packages, Packing};
 use crate::sampling::{self, Draw, DrawStream, Drawn, Plan, Reevaluation, Residents, Strategy, under_way};
 use crate::{Error, Id, Result};
 
@@ -133,6 +134,11 @@ impl Planner {
         self.packing.found(number, ids);
     }
 
+    /// Another planner has made a plan from these packages, which are all that are complete: this one goes on from there.
+    pub fn adopt(&mut self, packages: &Arc<Packages>) {
+        self.packing.adopt(packages);
+    }
+
     /// Numbers of packages below `next` are taken.
     pub fn number_from(&mut self, next: u32) {
         self.packing.number_from(next);
@@ -190,14 +196,26 @@ impl Planner {
         self.strategy.reevaluates(epoch)
     }
 
-    /// Makes the plan of `epoch` for `world` ranks.
+    /// The bytes within which a plan shuffles what lies in packages.
+    fn buffer(&self, view: &CacheView) -> u64 {
+        let package = self.packing.largest();
+        package.map_or(0, |bytes| view.low.0.max(bytes.saturating_mul(2)).min(view.low.1))
+    }
+
+    /// Makes the plan of `epoch` for `world` ranks, and chooses what is packed meanwhile.
     pub fn plan(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, view: &CacheView) -> PlannedEpoch {
+        let plan = self.draw(epoch, world, inputs, view);
+        let packing = self.pack(&plan, view, None);
+        PlannedEpoch { plan: Arc::new(plan), packages: self.sized_packages(), packing }
+    }
+
+    /// Makes the plan alone. What is packed while it is carried out is [chosen](Self::pack) once it lies over nodes.
+    pub fn draw(&mut self, epoch: u64, world: u32, inputs: &Inputs<'_>, view: &CacheView) -> Plan {
         self.step_back(epoch);
         self.packing.complete(epoch);
         // An epoch of a length of its own comes out even.
         let pad = self.stream.is_none() && (self.config.pad || self.strategy.pads());
-        let package = self.packing.largest();
-        let buffer = package.map_or(0, |bytes| view.low.0.max(bytes.saturating_mul(2)).min(view.low.1));
+        let buffer = self.buffer(view);
         let carried = match &self.last {
             // A padded plan leaves no id out.
             _ if pad => Some(&[][..]),
@@ -231,14 +249,18 @@ impl Planner {
         // The plan is made: what came late in the epoch before counts from now on.
         self.table.planned(u32::try_from(epoch).unwrap_or(u32::MAX));
         while self.table.settle() {}
-        let packing = if self.table.reported() > 0 {
-            let region = view.low.1.saturating_sub(buffer);
-            self.packing.choose(epoch, &plan, view.residents.as_ref(), region)
-        } else {
-            self.packing.choose_nothing(epoch)
-        };
         self.log.note(|member| Event::Drawn { member, digest: plan.digest() });
-        PlannedEpoch { plan: Arc::new(plan), packages: self.packages().cloned().zip(package), packing }
+        plan
+    }
+
+    /// What is packed while a plan is carried out that was made from the same view; by owners, where several nodes do.
+    pub fn pack(&mut self, plan: &Plan, view: &CacheView, ownership: Option<&Ownership>) -> Packing {
+        // Without a report there is nothing that the choice could be made from.
+        if self.table.reported() == 0 {
+            return self.packing.choose_nothing(plan.epoch());
+        }
+        let region = view.low.1.saturating_sub(self.buffer(view));
+        self.packing.choose(plan.epoch(), plan, view.residents.as_ref(), region, ownership)
     }
 
     /// Remembers how it stands before the plan of `epoch`, or goes back to how it stood.

@@ -50,6 +50,9 @@ impl Schedule {
 
     /// Lets this node decide what it owns by the layout that its plan was made with, and knows the ranks of others.
     pub fn set_layout(&mut self, layout: Arc<Layout>) {
+        if let Some(made) = layout.made() {
+            self.packages = Some(made.clone());
+        }
         let runs = self.packages.as_ref().map(|(packages, _)| packages);
         self.set_ownership(Arc::new(layout.ownership(runs)));
         for rank in 0..self.plan.world() {

@@ -68,6 +68,13 @@ impl JobNodes {
         self.laid = Some(Arc::clone(layout));
     }
 
+    /// Another node is the job's home from now on.
+    pub(crate) fn hand_on(&mut self) {
+        if let Role::Home { capacity } = self.role {
+            self.role = Role::Follower { capacity };
+        }
+    }
+
     /// This node is the job's home from now on, under which so much may be kept; these plans were drawn by the home before.
     pub(crate) fn take_over(&mut self, capacity: u64, plans: impl Iterator<Item = Drawn>) {
         self.role = Role::Home { capacity };

@@ -55,14 +55,15 @@ impl JobPackages {
         self.queue.as_ref().is_some_and(|queue| queue.is_making(package))
     }
 
-    /// The job has ended; the thread that removes its packages, where they are not kept.
-    pub(crate) fn end(self) -> Option<JoinHandle<()>> {
-        self.queue.and_then(PackingQueue::end)
+    /// The job has ended, here or altogether; the thread that removes its packages, where they are not kept.
+    pub(crate) fn end(self, altogether: bool) -> Option<JoinHandle<()>> {
+        self.queue.and_then(|queue| queue.end(altogether))
     }
 }
 
 impl Job {
-    /// Removes packages without live samples that no plan under way reads and that are not being made.
+    /// Removes packages without live samples that no plan under way reads and that are not being made: on a cluster those that
+    /// this node owned.
     pub(crate) fn discard_dead_packages(
         &mut self,
         packages: Option<&Arc<Packages>>,
@@ -76,6 +77,12 @@ impl Job {
             .flat_map(|schedule| schedule.plan().events())
             .filter_map(|(_, event)| if let Event::Load(package) = event { Some(*package) } else { None })
             .collect();
+        let newest = self.run.schedules().values().next_back();
+        let ownership = newest.and_then(Schedule::ownership).filter(|_| packages.wear());
+        let owns = |package: &u32| {
+            let first = || packages.first(*package);
+            ownership.is_none_or(|ownership| first().is_some_and(|first| ownership.owns_package(first)))
+        };
         let own = &mut self.packages;
         let dead = own
             .living
@@ -84,8 +91,8 @@ impl Job {
         if let Some(queue) = &own.queue {
             dead.for_each(|&package| queue.discard(package));
         }
-        let made = own.living.iter().copied().filter(|&package| is_made(package));
-        own.living = packages.living().chain(read.iter().copied()).chain(made).collect();
+        let stays = own.living.iter().copied().filter(|package| is_made(*package) || read.contains(package));
+        own.living = packages.living().filter(owns).chain(stays).collect();
     }
 
     /// A package is not as it was written: plans do without it from now on.

@@ -284,15 +284,16 @@ impl PackingQueue {
         self.changed.notify_all();
     }
 
-    /// The job has ended: nothing more is packed, and what is not kept is removed, by the thread that is returned.
-    pub(crate) fn end(self: Arc<Self>) -> Option<JoinHandle<()>> {
+    /// The job has ended, here or `altogether`: nothing more is packed, and in the end what is not kept is removed, by the thread that
+    /// is returned.
+    pub(crate) fn end(self: Arc<Self>, altogether: bool) -> Option<JoinHandle<()>> {
         {
             let mut queued = self.lock();
             queued.packages.clear();
             queued.failed = Some("the job has ended".into());
         }
         self.changed.notify_all();
-        if self.keep {
+        if self.keep || !altogether {
             return None;
         }
         let work = move || {

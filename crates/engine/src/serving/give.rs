@@ -213,9 +213,10 @@ impl Job {
         Some(Item { id, object, apart: false, original: None, visits: false, role: Role::Repeated })
     }
 
-    /// Counts the servings of what is leased to be handed out, and lets go of it.
+    /// Counts the servings of what is leased to be handed out, and lets go of it; packing gets its part of it.
     pub(crate) fn given(&mut self, rooms: &mut Rooms, items: &[Item]) {
         items.chunk_by(|one, next| one.plan() == next.plan()).for_each(|items| self.count(items, true));
+        self.lend_to_packing(rooms, items);
         items.iter().for_each(|item| rooms.let_go(item));
         self.window.set_behind(true);
     }

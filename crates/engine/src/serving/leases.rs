@@ -87,7 +87,7 @@ impl Job {
     }
 
     /// Leases those of a batch to packing that go into packages.
-    fn lend_to_packing(&mut self, rooms: &mut Rooms, items: &[Item]) {
+    pub(super) fn lend_to_packing(&mut self, rooms: &mut Rooms, items: &[Item]) {
         if let Some(queue) = self.packages.queue() {
             queue.pass(rooms, items.iter().map(|item| (item.id, item.object)));
         }

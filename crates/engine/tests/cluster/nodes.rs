@@ -251,6 +251,8 @@ pub struct Made {
     pub settings: &'static [(&'static str, &'static str)],
     /// Samples of a shard, where they lie in shards.
     pub each: Option<usize>,
+    /// Where packages are written.
+    pub packages: Option<String>,
 }
 
 impl Made {
@@ -268,6 +270,7 @@ impl Made {
             policy: "minio",
             settings: &[],
             each: None,
+            packages: None,
         }
     }
 
@@ -284,7 +287,8 @@ impl Made {
                 .map(|&(name, value)| (name.into(), value.into()))
                 .collect(),
             prefetch: self.prefetch,
-            package_bytes: if self.each.is_some() { 2_000 } else { 1 << 20 },
+            packages: self.packages.clone(),
+            package_bytes: if self.each.is_some() || self.packages.is_some() { 2_000 } else { 1 << 20 },
             ..request(opened, self.cache, self.policy)
         }
     }
@@ -472,6 +476,17 @@ impl Nodes {
             assert!(plans.iter().all(|plan| plan == &plans[0]));
             Arc::clone(&plans[0])
         })
+    }
+
+    /// The home hears what became of packages elsewhere.
+    pub fn tell_of_packages(&self) {
+        let home = &self.engines[self.home()];
+        for (_, engine) in self.followers() {
+            let news = engine.package_news("job");
+            home.note_packages("job", &news);
+            engine.package_news_told("job", &news);
+            assert!(engine.package_news("job").is_empty(), "what was told is told once");
+        }
     }
 
     pub fn stats(&self, node: usize) -> JobStats {

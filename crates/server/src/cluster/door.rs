@@ -8,6 +8,7 @@ use hotset_cluster::PeerSource;
 use hotset_core::cluster::{Answer, AnswerKind, Wanted};
 use hotset_core::sampling::Reevaluation;
 use hotset_core::{Error, Result};
+use hotset_engine::PackageNews;
 use hotset_wire::nodes::{
     self, Forward, GetPlan, GetReevaluation, GetResidents, Invite, Noted, Piece, Plan, Question, answer,
     question,
@@ -113,6 +114,10 @@ impl Node {
         let over = || nodes::Followed { over: true, ..nodes::Followed::default() };
         let heard = match self.home_job(&follow.job) {
             Some(job) if job.is_of(&follow.opening) => {
+                if let Ok(service) = self.service() {
+                    let news = PackageNews { written: follow.written.clone(), lost: follow.lost.clone() };
+                    service.engine.note_packages(&follow.job, &news);
+                }
                 // Each that waits has a thread, and a place that other questions need.
                 let others = self.clients.waiting.fetch_add(1, Ordering::Relaxed);
                 let wait = if others < MOST_WAITING { wait } else { Duration::ZERO };

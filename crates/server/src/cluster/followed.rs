@@ -17,9 +17,9 @@ use hotset_wire::proto::{OpenDataset, OpenJob};
 use super::asking::Patience;
 use super::node::Node;
 use crate::lock::Lock;
-use crate::opening::trained;
+use crate::opening::{JobOpening, trained};
+use crate::packaging::{self, Tidying};
 use crate::runs::base_name;
-use crate::settings;
 
 /// How long the home may be silent before its job is no longer followed.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -188,14 +188,15 @@ impl Node {
         }
         let role = Role::Follower { capacity: opened.capacity };
         let session = service.engine.attach();
-        let identity = dataset.expect.clone();
+        let (identity, name) = (dataset.expect.clone(), job.job.clone());
         let open = || {
             service.open_dataset_here(session, dataset, &mut |_| self.check())?;
-            let request = settings::request(job.job.clone(), &job.settings.unwrap_or_default())?;
-            if request.dataset != identity {
+            let opening = JobOpening::new(job)?;
+            if opening.request.dataset != identity {
                 return Err(Error::invalid("an invitation is of another dataset than its job"));
             }
-            service.engine.open_job_as(session, request, None, role)
+            let place = packaging::place(&service.engine, &opening, Tidying::Elsewhere)?;
+            service.engine.open_job_as(session, opening.request, place, role)
         };
         let grant = match open() {
             Ok(grant) => grant,
@@ -205,7 +206,7 @@ impl Node {
             }
         };
         let followed = Arc::new(Followed {
-            job: job.job.clone(),
+            job: name.clone(),
             home: Lock::new(home.to_owned()),
             homeless: Lock::default(),
             opened: opened.clone(),
@@ -224,12 +225,12 @@ impl Node {
         };
         let thread = std::thread::Builder::new().name("hotset-follow".into()).spawn(run);
         if let Err(error) = thread {
-            service.engine.end_job(&job.job);
+            service.engine.end_job(&name);
             service.engine.detach(session, Instant::now());
             return Err(Error::unavailable(format!("cannot start a thread that follows a job: {error}")));
         }
-        tracing::info!(job = job.job, home, "takes part in a job of another node");
-        self.jobs.followed.lock().insert(job.job, Arc::clone(&followed));
+        tracing::info!(job = name, home, "takes part in a job of another node");
+        self.jobs.followed.lock().insert(name, Arc::clone(&followed));
         Ok(followed)
     }
 
@@ -286,11 +287,15 @@ impl Node {
             return true;
         }
         heard.ask(followed.home());
+        let news =
+            self.service().map(|service| service.engine.package_news(&followed.job)).unwrap_or_default();
         let question = question::Kind::Follow(nodes::Follow {
             job: followed.job.clone(),
             opening: followed.opened.opening.clone(),
             after: heard.last,
             granted: followed.granted,
+            written: news.written.clone(),
+            lost: news.lost.clone(),
         });
         let mut check = || self.check();
         // A node that has failed is asked one thing alone until it answers, so that is to be soon.
@@ -307,6 +312,9 @@ impl Node {
                 false
             }
             Ok(told) => {
+                if let (Ok(service), false) = (self.service(), news.is_empty()) {
+                    service.engine.package_news_told(&followed.job, &news);
+                }
                 heard.silent = None;
                 let nothing = told.events.is_empty();
                 heard.events.extend(told.events);

@@ -174,6 +174,7 @@ impl Node {
             opening: followed.opened.opening.clone(),
             after: PROBE,
             granted: followed.granted(),
+            ..nodes::Follow::default()
         });
         let mut check = || self.check();
         let patience = Patience { silence: Duration::ZERO, wait: Duration::ZERO, check: &mut check };
@@ -217,6 +218,7 @@ impl Node {
             here.remove(&home.job);
         }
         if let Ok(service) = self.service() {
+            service.engine.hand_on(&home.job);
             service.end_here(&home.job);
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Kind, Result};
-use hotset_engine::{OFF, Role};
+use hotset_engine::Role;
 use hotset_wire::nodes::{Begun, Forward, Forwarded, Invite, Leave, Noted, Opened, answer, question};
 use hotset_wire::proto::{self, Launch, OpenDataset, OpenJob, Request, Response, request, response};
 
@@ -215,10 +215,9 @@ impl Node {
         self: &Arc<Self>,
         service: &Service,
         client: &mut Client,
-        mut asked: OpenJob,
+        asked: OpenJob,
         caller: &mut dyn Caller,
     ) -> Result<proto::JobOpened> {
-        let remark = without_written_packages(&mut asked);
         let put = client.take_put();
         let until = Instant::now() + MOVING;
         loop {
@@ -236,7 +235,6 @@ impl Node {
             };
             if let Some(mut opened) = opened {
                 opened.cluster = true;
-                opened.remarks.extend(remark);
                 return Ok(opened);
             }
             if Instant::now() >= until {
@@ -391,19 +389,6 @@ pub(super) fn job_of(request: &request::Kind) -> Option<&str> {
         request::Kind::GetMemory(asked) => Some(&asked.job),
         _ => None,
     }
-}
-
-/// Leaves out packages that would be written; what is to be said of that.
-fn without_written_packages(asked: &mut OpenJob) -> Option<String> {
-    let settings = asked.settings.as_mut()?;
-    if settings.packages.is_empty() || settings.packages == OFF {
-        return None;
-    }
-    let place = std::mem::take(&mut settings.packages);
-    asked.package_options.clear();
-    Some(format!(
-        "no packages are written to `{place}`: a server that is a node of a cluster writes none (`packages=`)"
-    ))
 }
 
 /// A reply, its memory made here.

@@ -6,6 +6,7 @@ use hotset_core::cache::Cache;
 use hotset_core::cluster::{Directory, Found, Node, Ownership, Placement, PlacementKind, View, localize};
 use hotset_core::counters::Counters;
 use hotset_core::importance::{SLICE, Score};
+use hotset_core::packages::Packages;
 use hotset_core::run::{Change, Config, JobRun, Outcome, Packing, residents_first};
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
@@ -15,7 +16,25 @@ use hotset_core::{Id, Result};
 struct Member {
     cache: Cache,
     run: JobRun,
+    /// What it owns of samples that lie in no package, and of the plan under way.
+    alone: Ownership,
     ownership: Arc<Ownership>,
+}
+
+impl Member {
+    fn new(config: &Config, alone: Ownership) -> Self {
+        let mut cache = Cache::new(config.policy(), config.sizes.len());
+        let mut run = JobRun::new(Arc::clone(&config.sizes));
+        run.join(&mut cache);
+        Self { cache, run, ownership: Arc::new(alone.clone()), alone }
+    }
+
+    /// Samples are owned by these packages from now on.
+    fn own_by(&mut self, packages: Option<&Arc<Packages>>) {
+        let alone = self.alone.clone();
+        let by_packages = packages.map(|packages| alone.clone().by_packages(Arc::clone(packages)));
+        self.ownership = Arc::new(by_packages.unwrap_or(alone));
+    }
 }
 
 /// A slot that was decided.
@@ -39,8 +58,9 @@ pub(super) struct Cluster {
     members: Vec<Member>,
     /// What nodes that are gone have counted is counted.
     gone: Vec<JobRun>,
-    /// Who decides and who reads, of the plan under way.
+    /// The plan under way, and the packages that it was made from.
     plan: Option<Arc<Plan>>,
+    packages: Option<Arc<Packages>>,
     changes: Vec<Change>,
 }
 
@@ -50,8 +70,9 @@ impl Cluster {
         let config = Config { capacity: part, ..config };
         let view = View::default();
         let placement = Arc::new(Placement::new(&view));
-        let (directory, members, gone, plan, changes) = Default::default();
-        let mut cluster = Self { config, kind, view, placement, directory, members, gone, plan, changes };
+        let (directory, members, gone, plan, packages, changes) = Default::default();
+        let mut cluster =
+            Self { config, kind, view, placement, directory, members, gone, plan, packages, changes };
         cluster.resize(count, 0);
         cluster
     }
@@ -83,28 +104,27 @@ impl Cluster {
             }
         }
         for number in self.members.len()..count {
-            let mut cache = Cache::new(self.config.policy(), self.config.sizes.len());
-            let mut run = JobRun::new(Arc::clone(&self.config.sizes));
-            run.join(&mut cache);
-            let ownership = self.ownership(number);
-            self.members.push(Member { cache, run, ownership });
+            self.members.push(Member::new(&self.config, self.alone(number)));
         }
         (leaving, bytes)
     }
 
-    /// What a node owns.
-    fn ownership(&self, number: usize) -> Arc<Ownership> {
+    /// What a node owns of samples that lie in no package.
+    fn alone(&self, number: usize) -> Ownership {
         let alone = Ownership::new(Arc::clone(&self.placement), self.config.seed, Some(number));
-        Arc::new(match &self.directory {
+        match &self.directory {
             Some(directory) => alone.by_directory(Arc::clone(directory)),
             None => alone,
-        })
+        }
     }
 
     /// Every node owns what it does from now on.
     fn own(&mut self) {
-        let owned: Vec<_> = (0..self.members.len()).map(|number| self.ownership(number)).collect();
-        self.members.iter_mut().zip(owned).for_each(|(member, ownership)| member.ownership = ownership);
+        let alone: Vec<Ownership> = (0..self.members.len()).map(|number| self.alone(number)).collect();
+        for (member, alone) in self.members.iter_mut().zip(alone) {
+            member.alone = alone;
+            member.own_by(self.packages.as_ref());
+        }
     }
 
     /// Lays a plan over the nodes. With `locality` ranks exchange samples so that most are their own node's.
@@ -116,11 +136,39 @@ impl Cluster {
         }
         let (kept, ranks) = (self.residents(), Vec::from_iter(ranks.into_iter().map(Some)));
         let before = self.members.first().map(|member| (&self.view, Ownership::clone(&member.ownership)));
-        let found = Found { before, kept: Some(&kept), sizes: &*self.config.sizes, runs: None };
+        let packages = self.packages.as_deref();
+        let found = Found { before, kept: Some(&kept), sizes: &*self.config.sizes, packages };
         let (plan, directory) = Directory::lay(plan, &self.view, &ranks, locality, &found)?;
         self.directory = Some(Arc::new(directory));
         self.own();
         Ok(plan)
+    }
+
+    /// Whether its policy has a region for packages.
+    pub(super) fn takes_packages(&self) -> bool {
+        self.members.first().is_some_and(|member| member.cache.policy().takes_packages())
+    }
+
+    /// The bytes of all L regions when a plan begins, and the most that they can have.
+    pub(super) fn low(&self) -> (u64, u64) {
+        let all = self.members.iter().map(|member| member.cache.policy().low());
+        all.fold((0, 0), |sum, low| (sum.0 + low.0, sum.1 + low.1))
+    }
+
+    /// Samples are owned by these packages from now on.
+    pub(super) fn own_by(&mut self, packages: Option<&Arc<Packages>>) {
+        self.packages = packages.cloned();
+        self.members.iter_mut().for_each(|member| member.own_by(packages));
+    }
+
+    /// The packages that the plan under way was made from.
+    pub(super) fn packages(&self) -> Option<&Packages> {
+        self.packages.as_deref()
+    }
+
+    /// Who owns what.
+    pub(super) fn ownership(&self) -> Option<&Ownership> {
+        self.members.first().map(|member| &*member.ownership)
     }
 
     /// The number of the node that owns a sample.
@@ -186,19 +234,25 @@ impl Cluster {
         all_read
     }
 
-    /// Every node begins a plan.
-    pub(super) fn begin(&mut self, plan: &Arc<Plan>) {
+    /// Every node begins a plan, made from these packages of so many bytes, and makes what it owns of those that are chosen.
+    pub(super) fn begin(
+        &mut self,
+        plan: &Arc<Plan>,
+        packages: Option<(Arc<Packages>, u64)>,
+        packing: &Packing,
+    ) {
         let readers = self.ranks(plan.world());
         for (number, member) in self.members.iter_mut().enumerate() {
             if let Some(last) = &self.plan {
                 member.run.remove(last.epoch());
             }
             let mut schedule = Schedule::new(Arc::clone(plan), self.config.sizes.len())
+                .with_packages(packages.clone())
                 .with_ownership(Arc::clone(&member.ownership));
             for (rank, &reader) in (0..).zip(&readers) {
                 schedule.set_away(rank, reader != number);
             }
-            member.run.planned(schedule, &Packing::default());
+            member.run.planned(schedule, &packing.owned_by(&member.ownership));
             member.run.enter(plan.epoch());
         }
         self.plan = Some(Arc::clone(plan));

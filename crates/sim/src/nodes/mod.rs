@@ -9,7 +9,9 @@
 //! owner then is let go of, and the new owner reads it when it is due, as on servers; so it is with what went with a node. By a
 //! directory nothing changes its owner that a node keeps and that stays.
 //!
-//! Left out: the time a peer takes, which is that of a hit, and packages.
+//! Packages are chosen by owner, as the home of a job does, and written at once; the one that owns a package makes and reads it.
+//!
+//! Left out: the time a peer takes, which is that of a hit.
 
 mod cluster;
 mod cost;
@@ -19,7 +21,10 @@ use std::sync::Arc;
 
 use hotset_core::cluster::{PlacementKind, check_units};
 use hotset_core::importance::Score;
-use hotset_core::run::{Batch, CacheView, Inputs, Outcome as Verdict, Planner, reports, valid_scores};
+use hotset_core::packages;
+use hotset_core::run::{
+    Batch, CacheView, Inputs, Outcome as Verdict, Packing, Planner, reports, valid_scores,
+};
 use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Error, Result, policy};
 
@@ -27,6 +32,8 @@ pub use self::cost::{Cost, cost};
 pub use self::figures::{Figures, NodesEpoch, NodesOutcome};
 
 use self::cluster::Cluster;
+use crate::arrivals::Arrivals;
+use crate::other_reads::OtherReads;
 use crate::outcome::Epoch;
 use crate::scenario::{Job, Scenario};
 use crate::timeline::{StorageClock, Timeline};
@@ -102,10 +109,7 @@ impl Nodes {
                 scenario.epochs() - 1
             )));
         }
-        if scenario.packages.is_some() {
-            return Err(Error::invalid("`packages` are not simulated on several `nodes`: leave one out"));
-        }
-        if self.placement == PlacementKind::Directory {
+        if self.placement == PlacementKind::Directory && scenario.packages.is_none() {
             check_units(scenario.samples())?;
         }
         if policy::find(&job.policy.name)?.offline {
@@ -123,9 +127,12 @@ pub fn run(scenario: &Scenario, job: &Job, nodes: &Nodes) -> Result<NodesOutcome
     nodes.check(scenario, job)?;
     let part = job.amount.of(scenario.bytes);
     let whole = part.saturating_mul(nodes.count as u64);
-    let config = job.config(scenario, whole, None)?;
+    // A package is read by one node, so it is as large as that one's cache allows.
+    let packages = scenario.packages.and_then(|asked| packages::size(asked, part));
+    let config = job.config(scenario, whole, packages)?;
     let cluster = Cluster::new(nodes.count, part, config.clone(), nodes.placement);
-    let mut replay = Replay::new(scenario, nodes, cluster, Planner::new(config, false));
+    let packs = cluster.takes_packages();
+    let mut replay = Replay::new(scenario, nodes, cluster, Planner::new(config, packs));
     let mut epochs = Vec::with_capacity(scenario.epochs());
     let mut spread = Vec::with_capacity(scenario.epochs());
     for epoch in 0..scenario.epochs() as u64 {
@@ -179,16 +186,25 @@ impl<'a> Replay<'a> {
         if let Some(before) = epoch.checked_sub(1) {
             self.planner.close(before);
         }
-        let plan = self.plan(epoch)?;
-        self.cluster.begin(&plan);
+        let (plan, packing) = self.plan(epoch)?;
+        let mut other_reads = OtherReads::new(&self.cluster.counters(epoch), &packing, plan.len());
+        let mut arrivals = Arrivals::new();
         let (batch, world) = (self.whole.compute.batch, plan.world() as usize);
         let mut trained = 0;
         for slot in 0..plan.len() {
             let decided = self.cluster.decide(epoch, slot);
             figures.count(&decided, self.one.sizes.size(plan.ids()[slot]));
+            let (storage, earliest) = (&mut self.storage, self.timeline.earliest());
+            let mut request = |bytes| storage.request(bytes, earliest);
+            let packages = self.cluster.packages();
+            arrivals.pass(&plan, slot, packages, &mut request);
+            other_reads.work(slot).for_each(|bytes| {
+                request(bytes);
+            });
             let ready = match decided.verdict {
-                Verdict::Hit => 0,
-                _ => self.storage.request(self.one.sizes.size(plan.ids()[slot]), self.timeline.earliest()),
+                Verdict::Hit | Verdict::Elsewhere => 0,
+                Verdict::Single => request(self.one.sizes.size(plan.ids()[slot])),
+                Verdict::Packed => arrivals.ready(plan.ids()[slot], packages),
             };
             self.timeline.serve(ready, plan.weight(slot) > 0.0);
             if (slot + 1) % (batch * world) == 0 {
@@ -220,8 +236,8 @@ impl<'a> Replay<'a> {
         self.cluster.resize(count, change.epoch())
     }
 
-    /// Makes the plan of an epoch; what it needs of losses under the current model is read first.
-    fn plan(&mut self, epoch: u64) -> Result<Arc<Plan>> {
+    /// Makes the plan of an epoch, and chooses what is packed; what it needs of losses under the current model is read first.
+    fn plan(&mut self, epoch: u64) -> Result<(Arc<Plan>, Packing)> {
         let reevaluation = self.planner.reevaluation(epoch);
         self.timeline.begin_epoch(reevaluation == Reevaluation::Nothing);
         let reevaluated = self.whole.reevaluate(epoch, &reevaluation, self.planner.table());
@@ -233,10 +249,16 @@ impl<'a> Replay<'a> {
         let inputs =
             Inputs { reevaluated: reevaluated.as_deref(), accuracy: None, rates: Some(self.whole.rates()) };
         let residents = self.planner.looks_at_residents().then(|| self.cluster.residents());
-        let view = CacheView { residents, ..CacheView::default() };
-        let made = self.planner.plan(epoch, self.whole.compute.ranks, &inputs, &view);
-        let plan = Arc::unwrap_or_clone(made.plan);
-        Ok(Arc::new(self.cluster.lay(plan, self.nodes.locality)?))
+        let view = CacheView { residents, low: self.cluster.low(), ..CacheView::default() };
+        let plan = self.planner.draw(epoch, self.whole.compute.ranks, &inputs, &view);
+        let packages = self.planner.sized_packages();
+        self.cluster.own_by(packages.as_ref().map(|(packages, _)| packages));
+        let plan = self.cluster.lay(plan, self.nodes.locality)?;
+        let packing = self.planner.pack(&plan, &view, self.cluster.ownership());
+        packing.packages.iter().for_each(|(number, _)| self.planner.written(*number));
+        let plan = Arc::new(plan);
+        self.cluster.begin(&plan, packages, &packing);
+        Ok((plan, packing))
     }
 
     /// Reports the batch `step` of every rank.
