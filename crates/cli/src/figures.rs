@@ -5,10 +5,12 @@
 
 use hotset_core::bytes::human;
 use hotset_wire::proto::{
-    ContentStats, EpochStats, JobStats, NodeStats, PackageStats, ServerStats, SharedStats,
+    ContentStats, EpochStats, JobStats, NodeStats, PackageStats, RankWait, ServerStats, SharedStats,
 };
 
-use crate::stats::Found;
+use crate::rates::{Progress, Rate};
+use crate::runs::time;
+use crate::servers::Found;
 use crate::table::{Column, folded, wrapped};
 
 /// Lines that go on are moved in behind those they go on from.
@@ -26,17 +28,18 @@ pub(crate) fn render(found: &[Found], epochs: usize, width: usize) -> String {
             lines.push("  no jobs".into());
         }
         texts.push(wrapped_all(&lines, width));
-        texts.extend(one.stats.jobs.iter().map(|each| job(each, epochs, width)));
+        texts.extend(one.stats.jobs.iter().map(|each| job(each, one.rates.get(&each.job), epochs, width)));
     }
     texts.join("\n\n")
 }
 
-fn wrapped_all(lines: &[String], width: usize) -> String {
+pub(crate) fn wrapped_all(lines: &[String], width: usize) -> String {
     let lines: Vec<String> = lines.iter().map(|line| wrapped(line, INDENT, width)).collect();
     lines.join("\n")
 }
 
-fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
+/// A server: which it is, its memory and clients, and its part in what it belongs to.
+pub(crate) fn server(socket: &str, stats: Option<&ServerStats>) -> Vec<String> {
     let Some(stats) = stats else { return vec![socket.to_owned()] };
     let limit =
         if stats.memory_limit > 0 { format!(" of {}", human(stats.memory_limit)) } else { String::new() };
@@ -110,18 +113,37 @@ fn refused(stats: &ServerStats) -> Option<String> {
 }
 
 /// So many of a thing.
-fn counted(number: u64, thing: &str) -> String {
+pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-fn job(job: &JobStats, epochs: usize, width: usize) -> String {
-    let what = if job.strategy.is_empty() {
+/// What is trained of a dataset, and what stays of it.
+pub(crate) fn scheme(job: &JobStats) -> String {
+    if job.strategy.is_empty() {
         format!("kept by {}", job.policy)
     } else {
         format!("{} + {}", job.strategy, job.policy)
-    };
+    }
+}
+
+/// What a job does now.
+fn now(job: &JobStats, rate: &Rate) -> String {
+    let Rate { samples_per_second, storage_bytes_per_second, served_bytes_per_second, seconds_left } = rate;
+    let epoch = Progress::of(job).map_or_else(String::new, |progress| {
+        format!("; epoch {} at {} %", progress.epoch, progress.percent())
+    });
+    let left = seconds_left.map_or_else(String::new, |left| format!(", {} left", time(left as u64)));
+    format!(
+        "  now: {samples_per_second:.0} samples/s, about {}/s; {}/s from storage{epoch}{left}",
+        human(*served_bytes_per_second as u64),
+        human(*storage_bytes_per_second as u64),
+    )
+}
+
+/// A job, and how fast it is where that is known.
+pub(crate) fn job(job: &JobStats, rate: Option<&Rate>, epochs: usize, width: usize) -> String {
     let mut lines = vec![
-        format!("job {} · {what} · {}", job.job, job.place),
+        format!("job {} · {} · {}", job.job, scheme(job), job.place),
         format!(
             "  {} samples, {}; keeps {} samples, {} of {}{}",
             job.samples,
@@ -132,6 +154,7 @@ fn job(job: &JobStats, epochs: usize, width: usize) -> String {
             shared(job),
         ),
     ];
+    lines.extend(rate.map(|rate| now(job, rate)));
     lines.extend(eligibility(job));
     lines.extend(regions(job));
     lines.extend(job.packages.as_ref().map(packages));
@@ -260,11 +283,37 @@ fn table(rows: &[(String, &EpochStats)], packs: bool, width: usize) -> String {
     if rows.iter().any(|(_, epoch)| epoch.peer_reads > 0) {
         storage.push(column("peer\nreads", |epoch| epoch.peer_reads.to_string()));
     }
-    let waiting = vec![
-        column("late", |epoch| epoch.late.to_string()),
-        column("wait", |epoch| format!("{:.2} s", epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum))),
-    ];
+    let waiting =
+        vec![column("late", |epoch| epoch.late.to_string()), column("wait", |epoch| seconds(waited(epoch)))];
     folded(&name, vec![servings, storage, waiting], width)
+}
+
+/// How many seconds the batches of an epoch waited in all.
+pub(crate) fn waited(epoch: &EpochStats) -> f64 {
+    epoch.waits.iter().fold(0.0, |sum, wait| sum + wait.sum)
+}
+
+pub(crate) fn seconds(seconds: f64) -> String {
+    format!("{seconds:.2} s")
+}
+
+/// How long the batches of each rank waited in an epoch; nothing where none was answered.
+pub(crate) fn ranks(epoch: &EpochStats, width: usize) -> Option<String> {
+    let column =
+        |title, cell: fn(&RankWait) -> String| Column::new(title, epoch.waits.iter().map(cell).collect());
+    let figures = vec![
+        column("batches", |wait| wait.batches.to_string()),
+        column("waited", |wait| seconds(wait.sum)),
+        column("p50", |wait| milliseconds(wait.p50)),
+        column("p95", |wait| milliseconds(wait.p95)),
+        column("p99", |wait| milliseconds(wait.p99)),
+    ];
+    let name = column("rank", |wait| wait.rank.to_string());
+    (!epoch.waits.is_empty()).then(|| folded(&name, vec![figures], width))
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1_000.0)
 }
 
 /// A share of an epoch's servings; nothing is known of one that has served nothing.
@@ -272,7 +321,7 @@ fn share(epoch: &EpochStats, part: f64) -> String {
     if epoch.served == 0 { "-".into() } else { format!("{:.1} %", 100.0 * part) }
 }
 
-fn percent(epoch: &EpochStats, part: u64) -> String {
+pub(crate) fn percent(epoch: &EpochStats, part: u64) -> String {
     share(epoch, part as f64 / epoch.served as f64)
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 fn shown(job: JobStats, epochs: usize, width: usize) -> String {
     let stats = Stats { server: Some(ServerStats::default()), jobs: vec![job] };
-    render(&[Found { socket: "/run/x.sock".into(), stats }], epochs, width)
+    render(&[Found { socket: "/run/x.sock".into(), stats, ..Found::default() }], epochs, width)
 }
 
 fn packing() -> JobStats {
@@ -188,4 +188,37 @@ fn a_shared_cache_is_shown_from_both_sides() {
         ..JobStats::default()
     };
     assert!(shown(job, 1, 200).contains("peer"));
+}
+
+#[test]
+fn what_a_job_does_now_is_said_where_it_is_known() {
+    let epoch = EpochStats { epoch: 3, planned: 400, served: 100, ..EpochStats::default() };
+    let doing = JobStats { epochs: vec![epoch], ..JobStats::default() };
+    let rate = Rate {
+        samples_per_second: 50.4,
+        storage_bytes_per_second: 2_048.0,
+        served_bytes_per_second: 5_120.0,
+        seconds_left: Some(300.0),
+    };
+    let told = "  now: 50 samples/s, about 5 KiB/s; 2 KiB/s from storage; epoch 3 at 25 %, 5 min left";
+    assert_eq!(now(&doing, &rate), told);
+    assert!(job(&doing, Some(&rate), 1, 200).contains(told));
+    assert!(!job(&doing, None, 1, 200).contains("now:"), "the first time");
+    let idle = now(&doing, &Rate::default());
+    assert_eq!(idle, "  now: 0 samples/s, about 0 B/s; 0 B/s from storage; epoch 3 at 25 %");
+    assert!(
+        now(&JobStats::default(), &Rate::default()).ends_with("0 B/s from storage"),
+        "a job without plans"
+    );
+}
+
+#[test]
+fn each_rank_says_how_long_it_waited() {
+    let wait = |rank| RankWait { rank, batches: 12, p50: 0.0015, p95: 0.2, p99: 1.0, sum: 3.5 };
+    let epoch = EpochStats { waits: vec![wait(0), wait(1)], ..EpochStats::default() };
+    let text = ranks(&epoch, 80).unwrap();
+    let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(last.join(" "), "1 12 3.50 s 1.5 ms 200.0 ms 1000.0 ms", "{text}");
+    assert!(ranks(&epoch, 30).unwrap().lines().all(|line| line.chars().count() <= 30));
+    assert_eq!(ranks(&EpochStats::default(), 80), None);
 }

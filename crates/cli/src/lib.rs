@@ -10,15 +10,18 @@ mod figures;
 mod nodes;
 mod pack;
 mod place;
+mod rates;
 mod record;
 mod registry;
 mod runs;
 mod serve;
+mod servers;
 mod settings;
 mod simulate;
 mod state;
 mod stats;
 mod table;
+mod top;
 
 use clap::{Parser, Subcommand};
 use hotset_core::Result;
@@ -35,12 +38,13 @@ const AFTER: &str = "\
 Most trainings need none of these: hotset.ImageFolder starts a private server by itself.
 `hotset doctor` on your data says whether storage is what your training waits for.
 `hotset serve` lets several trainings of this host share one cache.
-`hotset stats --watch` beside a training shows what it reads, `hotset runs` afterwards what came of it.";
+`hotset top` beside a training shows what it does, `hotset runs` afterwards what came of it.";
 
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Serve>),
     Stats(stats::Stats),
+    Top(top::Top),
     Runs(runs::Runs),
     Nodes(nodes::Nodes),
     State(state::State),
@@ -69,6 +73,7 @@ pub fn run(arguments: Vec<String>, decoder: Option<&doctor::Decoder<'_>>) -> u8 
     let done: Result<()> = match arguments.command {
         Command::Serve(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Runs(command) => command.run(),
         Command::Nodes(command) => command.run(),
         Command::State(command) => command.run(),

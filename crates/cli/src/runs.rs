@@ -104,7 +104,7 @@ fn ago(seconds: u64) -> String {
 }
 
 /// How long, roughly.
-fn time(seconds: u64) -> String {
+pub(crate) fn time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),

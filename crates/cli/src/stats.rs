@@ -1,20 +1,13 @@
 //! `hotset stats`.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use hotset_core::{Error, Result};
-use hotset_server::user_number;
-use hotset_wire::Client;
-use hotset_wire::proto::{GetStats, Stats as Answer};
-use serde::Serialize;
 
-use crate::{figures, place, table};
-
-/// How long a server has to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::rates::Rates;
+use crate::servers::{Found, Servers, none_is_running, pause};
+use crate::{figures, table};
 
 /// Show what servers and jobs of this host do.
 ///
@@ -23,22 +16,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// servings a package that was read brought, `waste` the share of package bytes that were not served. `late` counts
 /// servings that a reader waited for, `wait` how long batches waited in all. Tables are folded to the terminal's
 /// width, or to `$COLUMNS`.
+///
+/// With --watch, from the second time on, a job also says what it does now: samples a second, the bytes of these and those
+/// that storage delivers, how far its epoch is and how long the rest takes at this rate, which is that of the last ten
+/// seconds. JSON has the same as `rates`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hotset stats                # the last epochs of every job, of every server of this user
-  hotset stats --watch        # again every two seconds
-  hotset stats --json | jq '.[0].jobs[0].epochs[-1]'")]
+  hotset stats --watch        # again every two seconds, with samples a second and the time left
+  hotset stats --json | jq '.[0].jobs[0].epochs[-1]'
+  hotset stats --json --watch 10 | jq --unbuffered '.[].rates'
+`hotset top` shows the same in a terminal, to look around in.")]
 pub(crate) struct Stats {
-    /// The server's socket [default: all of this user's]
-    #[arg(long, env = "HOTSET_SERVER", value_name = "PATH")]
-    server: Option<PathBuf>,
-    /// The user whose server that is, where it is not yours: a name or a number
-    #[arg(long, env = "HOTSET_SERVER_USER", value_name = "USER")]
-    user: Option<String>,
-    /// This job alone: a name as it is shown here, or what a training has as `job=`
-    #[arg(long, value_name = "NAME", default_value = "")]
-    job: String,
+    #[command(flatten)]
+    servers: Servers,
     /// Print JSON: a list with one object for each server
     #[arg(long)]
     json: bool,
@@ -50,29 +42,20 @@ pub(crate) struct Stats {
     epochs: usize,
 }
 
-/// One server's answer, and where it was asked.
-#[derive(Debug, Serialize)]
-pub(crate) struct Found {
-    pub(crate) socket: String,
-    #[serde(flatten)]
-    pub(crate) stats: Answer,
-}
-
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
-        let Some(seconds) = self.watch else { return self.print(false) };
-        let pause =
-            Duration::try_from_secs_f64(seconds).ok().filter(|pause| !pause.is_zero()).ok_or_else(|| {
-                Error::invalid(format!("`watch` is {seconds}: give a number of seconds above 0"))
-            })?;
+        let mut rates = Rates::default();
+        let Some(seconds) = self.watch else { return self.print(&mut rates, false) };
+        let pause = pause("watch", seconds)?;
         loop {
-            self.print(std::io::stdout().is_terminal() && !self.json)?;
+            self.print(&mut rates, std::io::stdout().is_terminal() && !self.json)?;
             std::thread::sleep(pause);
         }
     }
 
-    fn print(&self, clear: bool) -> Result<()> {
-        let found = self.ask()?;
+    fn print(&self, rates: &mut Rates, clear: bool) -> Result<()> {
+        let mut found = self.ask()?;
+        rates.take(&mut found);
         let mut text = if self.json {
             serde_json::to_string(&found)
                 .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?
@@ -89,40 +72,26 @@ impl Stats {
 
     /// Asks the named server, or every one of this user that answers.
     fn ask(&self) -> Result<Vec<Found>> {
-        if let Some(server) = &self.server {
-            return self.of_job(vec![self.ask_one(server)?]);
-        }
-        let directory = place::runtime();
-        let mut sockets: Vec<PathBuf> = match std::fs::read_dir(&directory) {
-            Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
-            Err(_) => Vec::new(),
+        let answers = self.servers.ask().into_iter().map(|(_, answer)| answer);
+        let found: Vec<Found> = if self.servers.server.is_some() {
+            answers.collect::<Result<_>>()?
+        } else {
+            answers.flatten().collect()
         };
-        sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
-        sockets.sort();
-        let found: Vec<Found> = sockets.iter().filter_map(|socket| self.ask_one(socket).ok()).collect();
         if found.is_empty() && self.watch.is_none() {
-            return Err(Error::unavailable(format!(
-                "no Hotset server is running for this user (looked in `{}`): start a training or `hotset serve`, or give \
-                 `--server`",
-                directory.display()
-            )));
+            return Err(Error::unavailable(none_is_running()));
         }
         self.of_job(found)
     }
 
-    /// Whether `name` is the job asked for, or of the training with that `job=`, which has one for each dataset.
-    fn is_of_job(&self, name: &str) -> bool {
-        name.strip_prefix(&self.job).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-
     /// What was found of the job asked for; an error that names the jobs there are, if there is no such job.
     fn of_job(&self, mut found: Vec<Found>) -> Result<Vec<Found>> {
-        if self.job.is_empty() {
+        if self.servers.job.is_empty() {
             return Ok(found);
         }
         let known: Vec<String> =
             found.iter().flat_map(|one| &one.stats.jobs).map(|job| format!("`{}`", job.job)).collect();
-        found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| self.is_of_job(&job.job)));
+        found.iter_mut().for_each(|one| one.stats.jobs.retain(|job| self.servers.is_of_job(&job.job)));
         found.retain(|one| !one.stats.jobs.is_empty());
         // With `--watch` a job may be about to start.
         if found.is_empty() && self.watch.is_none() {
@@ -130,31 +99,24 @@ impl Stats {
                 [] => "there are no jobs".to_owned(),
                 known => format!("the jobs are {}", known.join(", ")),
             };
-            return Err(Error::invalid(format!("there is no job `{}` (`--job`): {jobs}", self.job)));
+            return Err(Error::invalid(format!("there is no job `{}` (`--job`): {jobs}", self.servers.job)));
         }
         Ok(found)
-    }
-
-    fn ask_one(&self, socket: &std::path::Path) -> Result<Found> {
-        let mut tick = || Ok(());
-        // No process is to be watched for this client: 0 is none.
-        let user = self.user.as_deref().filter(|user| !user.is_empty()).map(user_number).transpose()?;
-        let client = Client::connect_to(socket, user, 0, PATIENCE, &mut tick)?;
-        let stats = client.stats(GetStats::default(), PATIENCE, &mut tick)?;
-        Ok(Found { socket: socket.display().to_string(), stats })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hotset_wire::proto::JobStats;
+    use hotset_wire::proto::{JobStats, Stats as Answer};
 
     use super::*;
 
     fn asked(job: &str, watch: Option<f64>) -> Result<Vec<Found>> {
-        let stats = Stats { server: None, user: None, job: job.into(), json: false, watch, epochs: 5 };
+        let servers = Servers { job: job.into(), ..Servers::default() };
+        let stats = Stats { servers, json: false, watch, epochs: 5 };
         let jobs = ["run/train", "run/val"].map(|job| JobStats { job: job.into(), ..JobStats::default() });
-        let found = Found { socket: "x".into(), stats: Answer { server: None, jobs: jobs.to_vec() } };
+        let answer = Answer { server: None, jobs: jobs.to_vec() };
+        let found = Found { stats: answer, ..Found::default() };
         stats.of_job(vec![found])
     }
 

@@ -350,7 +350,7 @@ impl State {
         self.rooms.caches_mut().leave(serial, job.run.member());
         tracing::info!(job = job.name(), "job ended");
         self.rooms.caches_mut().divide(self.budget);
-        let altogether = !job.nodes.role().is_follower();
+        let altogether = job.nodes.ends_altogether();
         job.packages.end(altogether)
     }
 

@@ -231,6 +231,13 @@ impl Engine {
         }
     }
 
+    /// A job that another node is the home of has ended for good: what is not kept of its packages is removed when it ends here.
+    pub fn note_over(&self, job: &str) {
+        if let Ok(job) = self.shared.lock().jobs.named(job) {
+            job.nodes.note_over();
+        }
+    }
+
     /// A job goes on at another node: what is written of its packages stays when it ends here.
     pub fn hand_on(&self, job: &str) {
         if let Ok(job) = self.shared.lock().jobs.named(job) {

@@ -22,8 +22,31 @@ fn document() -> String {
         let _ =
             writeln!(text, "| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.meaning);
     }
-    text
+    text + DASHBOARD
 }
+
+/// How the dashboard is put into Grafana, behind the table.
+const DASHBOARD: &str = r#"
+## A dashboard for Grafana
+
+[`examples/grafana/hotset.json`](../examples/grafana/hotset.json) draws these: samples a second and how they came, waiting, storage,
+packages, memory, benefit and nodes, for all trainings or those chosen. A test compares it with the table above.
+
+Have a Prometheus on the training host, or an agent that hands on to one, scrape the server. The metrics have a label `job` of
+their own, the training; `honor_labels` keeps Prometheus from renaming it, and the dashboard relies on it:
+
+```yaml
+scrape_configs:
+  - job_name: hotset
+    honor_labels: true
+    static_configs:
+      - targets: ["127.0.0.1:9464"]
+        labels: {instance: gpu-1} # by which the dashboard tells hosts apart
+```
+
+Then in Grafana: *Dashboards*, *New*, *Import*, and that file. The Prometheus, the servers and the trainings are chosen above the
+panels.
+"#;
 
 #[test]
 fn the_documentation_lists_every_metric() {

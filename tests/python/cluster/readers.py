@@ -21,11 +21,19 @@ class Reader:
     """A rank of a job at one server. Losses that it reports follow from sample and epoch."""
 
     def __init__(
-        self, socket: Path, place: Path, job: str, asked: Mapping[str, Any], rank: int = 0, world: int = 1
+        self,
+        socket: Path,
+        place: Path | str,
+        job: str,
+        asked: Mapping[str, Any],
+        rank: int = 0,
+        world: int = 1,
+        layout: str = "files",
+        parts: Sequence[str] = (),
     ) -> None:
         self._client = hotset.Client(str(socket), main_pid=os.getpid(), timeout=WAIT)
         self.job, self.rank, self.world = job, rank, world
-        opened = self._client.open_dataset(str(place), layout="files", wait=WAIT)
+        opened = self._client.open_dataset(str(place), layout=layout, extensions=parts, wait=WAIT)
         self.samples = int(opened["samples"])
         self._client.open_job(job, {**asked, "dataset": opened["dataset"]}, wait=WAIT)
 
@@ -88,10 +96,21 @@ class Reader:
 class Readers:
     """All ranks of a job, which train at the same time."""
 
-    def __init__(self, sockets: Sequence[Path], place: Path, job: str, **asked: Any) -> None:
+    def __init__(
+        self,
+        sockets: Sequence[Path],
+        place: Path | str,
+        job: str,
+        layout: str = "files",
+        parts: Sequence[str] = (),
+        **asked: Any,
+    ) -> None:
         world = len(sockets)
         self._threads = ThreadPoolExecutor(world)
-        self.ranks = [Reader(socket, place, job, asked, rank, world) for rank, socket in enumerate(sockets)]
+        self.ranks = [
+            Reader(socket, place, job, asked, rank, world, layout, parts)
+            for rank, socket in enumerate(sockets)
+        ]
 
     def epoch(self, epoch: int, truth: Mapping[int, str]) -> list[list[int]]:
         """Trains an epoch; the ids of each rank."""

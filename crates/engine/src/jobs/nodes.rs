@@ -38,6 +38,8 @@ pub(crate) struct JobNodes {
     failed_ahead: Option<u64>,
     /// How the plan lies that was put in last.
     laid: Option<Arc<Layout>>,
+    /// Whether its home has ended it for good.
+    over: bool,
 }
 
 impl JobNodes {
@@ -66,6 +68,16 @@ impl JobNodes {
     /// A plan that lies so is put in.
     pub(crate) fn laid(&mut self, layout: &Arc<Layout>) {
         self.laid = Some(Arc::clone(layout));
+    }
+
+    /// Its home has ended the job for good.
+    pub(crate) fn note_over(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether nothing goes on elsewhere when the job ends here.
+    pub(crate) fn ends_altogether(&self) -> bool {
+        self.over || !self.role.is_follower()
     }
 
     /// Another node is the job's home from now on.

@@ -126,7 +126,10 @@ impl Node {
                 heard
             }
             Some(_) => Some(over()),
-            None => self.jobs.ended.lock().contains(&follow.opening).then(over),
+            None => {
+                let has_ended = self.jobs.ended.lock().contains(&follow.opening);
+                has_ended.then(|| nodes::Followed { ended: true, ..over() })
+            }
         };
         heard.map_or(answer::Kind::Moved(Noted {}), answer::Kind::Followed)
     }

@@ -308,6 +308,9 @@ impl Node {
         });
         match told {
             Ok(told) if told.over => {
+                if let (Ok(service), true) = (self.service(), told.ended) {
+                    service.engine.note_over(&followed.job);
+                }
                 self.stop_following(followed);
                 false
             }

@@ -305,7 +305,9 @@ impl HomeJob {
         }
         loop {
             match state.left {
-                Some(Left::Ended) => return Some(Followed { over: true, ..Followed::default() }),
+                Some(Left::Ended) => {
+                    return Some(Followed { over: true, ended: true, ..Followed::default() });
+                }
                 Some(Left::Moved) => return None,
                 None => {}
             }
@@ -314,7 +316,8 @@ impl HomeJob {
             // One that is invited once more says at once that it is here.
             let stays = state.nodes.get(node) == Some(&open);
             if !events.is_empty() || left.is_zero() || !stays {
-                return Some(Followed { over: false, last: state.events.last(), events });
+                let last = state.events.last();
+                return Some(Followed { over: false, last, events, ended: false });
             }
             state = state.wait_for(left);
         }
