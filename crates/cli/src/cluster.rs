@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use hotset_cluster::Address;
 use hotset_cluster::etcd::Tls;
 use hotset_cluster::peers::ServerTls;
+use hotset_core::cluster::PlacementKind;
 use hotset_core::{Error, Result};
 use hotset_server::{ClusterOptions, PeerToken};
 use serde::Deserialize;
@@ -73,6 +74,10 @@ pub(crate) struct NodeSettings {
     /// Whether ranks exchange samples within blocks, so that most are on their own node [default: on]
     #[arg(long, value_name = "on|off", help_heading = HEADING)]
     locality: Option<Switch>,
+    /// Which node keeps a sample, the same on all nodes of a cluster: the one that a hash gives it to, or whoever reads it first, by
+    /// a directory of 1,000,000 samples at most [default: hash]
+    #[arg(long, value_name = "hash|directory", help_heading = HEADING)]
+    placement: Option<String>,
 }
 
 const HEADING: &str = "One cache over several hosts";
@@ -132,7 +137,15 @@ impl NodeSettings {
             certificate: server,
             authority: tls("peer", authority, certificate, key)?,
             locality: locality == Switch::On,
+            placement: self.placement(file)?,
         })
+    }
+}
+
+impl NodeSettings {
+    fn placement(&self, file: &Settings) -> Result<PlacementKind> {
+        let named = self.placement.as_deref().or(file.placement.as_deref());
+        named.map_or(Ok(PlacementKind::default()), str::parse)
     }
 }
 
@@ -201,6 +214,19 @@ mod tests {
         let flags = NodeSettings { listen: Some("localhost:2".into()), ..NodeSettings::default() };
         let options = flags.options(address(), &file).unwrap();
         assert_eq!((options.listen.port(), options.locality, options.node), (2, false, host_name()));
+    }
+
+    #[test]
+    fn a_placement_is_one_of_two_in_flag_and_file() {
+        let placement = |flag: Option<&str>, written: &str| {
+            let flags = NodeSettings { placement: flag.map(Into::into), ..NodeSettings::default() };
+            flags.placement(&file(written))
+        };
+        assert_eq!(placement(None, "").unwrap(), PlacementKind::Hash);
+        assert_eq!(placement(None, "placement = \"directory\"").unwrap(), PlacementKind::Directory);
+        assert_eq!(placement(Some("hash"), "placement = \"directory\"").unwrap(), PlacementKind::Hash);
+        let error = placement(Some("etcd"), "").unwrap_err();
+        assert!(error.message.contains("`placement`") && error.message.contains("`etcd`"), "{error}");
     }
 
     #[test]

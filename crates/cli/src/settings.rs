@@ -55,6 +55,7 @@ pub(crate) struct Settings {
     pub(crate) peer_key: Option<PathBuf>,
     pub(crate) peer_authority: Option<PathBuf>,
     pub(crate) locality: Option<Switch>,
+    pub(crate) placement: Option<String>,
 }
 
 /// A port is mostly written as a number.

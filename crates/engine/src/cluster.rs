@@ -17,15 +17,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotset_core::cluster::{Given, Layout, Node, Placement, View, Wanted};
+use hotset_core::cluster::{Given, Layout, Node, Placement, PlacementKind, View, Wanted};
 use hotset_core::packages::Packages;
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::{Error, Result};
+use hotset_store::Catalog;
 
 /// The other nodes.
 pub trait Cluster: Send + Sync {
     /// This node's name.
     fn name(&self) -> &str;
+
+    /// By which rule this node lays plans. By `directory` what nodes keep is gathered before each of them.
+    fn placement(&self) -> PlacementKind {
+        PlacementKind::Hash
+    }
 
     /// Lays a plan that this node has drawn over the nodes, and tells of it. Its error is told to the rank that asked, and
     /// the plan is drawn again when it is asked for again.
@@ -113,6 +119,18 @@ pub struct Unplaced {
     pub(crate) packages: Option<(Arc<Packages>, u64)>,
     /// Whether ranks may have been told of it, so that slots stay where they are.
     pub(crate) fixed: bool,
+    /// What a directory is made from, where that is the placement.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// Where samples are when a plan is drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    /// How the plan before lies.
+    pub(crate) before: Option<Arc<Layout>>,
+    /// What all nodes keep of it, once it is decided.
+    pub(crate) residents: Option<Residents>,
+    pub(crate) catalog: Arc<Catalog>,
 }
 
 impl Unplaced {
@@ -122,18 +140,24 @@ impl Unplaced {
     }
 
     /// Lays it over the nodes of a view, on the node `own`. `ranks` names the node of each rank, rank 0 first. With
-    /// `locality` ranks exchange samples so that most are their own node's, unless they may have been told of it.
+    /// `locality` ranks exchange samples so that most are their own node's, unless they may have been told of it. An error
+    /// says that the dataset has too many samples for a directory.
     pub fn place<'a>(
         self,
         nodes: (Arc<View>, Arc<Placement>),
         own: &str,
         ranks: impl IntoIterator<Item = Option<&'a str>>,
         locality: bool,
-    ) -> Placed {
-        let Self { plan, dataset, packages, fixed } = self;
-        let (plan, layout) =
-            Layout::lay(plan, nodes, own, &dataset, ranks, packages.as_ref(), locality && !fixed);
-        Placed { plan: Arc::new(plan), layout: Arc::new(layout) }
+    ) -> Result<Placed> {
+        let Self { plan, dataset, packages, fixed, kept } = self;
+        let (packages, locality) = (packages.as_ref(), locality && !fixed);
+        let by_hash = locality && kept.is_none();
+        let (mut plan, mut layout) = Layout::lay(plan, nodes, own, &dataset, ranks, packages, by_hash);
+        if let Some(Kept { before, residents, catalog }) = kept {
+            let before = (before.as_deref(), residents.as_ref());
+            (plan, layout) = layout.by_directory(plan, before, &*catalog, packages, locality)?;
+        }
+        Ok(Placed { plan: Arc::new(plan), layout: Arc::new(layout) })
     }
 }
 

@@ -18,7 +18,7 @@ use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
-use crate::cluster::{Placed, Unplaced};
+use crate::cluster::{Kept, Placed, Unplaced};
 use crate::engine::Shared;
 use crate::jobs::Job;
 use crate::packing::{self, NewPackages};
@@ -168,6 +168,9 @@ fn put<'a>(
     {
         job.forget(epoch);
     }
+    if let Some(layout) = schedule.layout() {
+        job.nodes.laid(layout);
+    }
     job.run.planned(schedule, packing);
     Ok(job)
 }
@@ -183,15 +186,23 @@ fn draw<'a>(
     let job = state.jobs.still(serial)?;
     let samples = job.dataset.samples();
     let nodes = (!job.nodes.role().is_alone()).then(|| job.nodes.cluster()).transpose()?;
+    let by_directory = job.nodes.keeps_directory();
+    let laid = job.last_laid().filter(|_| by_directory);
     let before = job.nodes.drawn(epoch, world).cloned();
     // Ranks may wait for the plan: where this node has not decided all that comes before, others are not waited for either.
-    let is_decided = |before: &u64| job.run.schedule(*before).is_some_and(Schedule::is_decided);
-    let decided = epoch.checked_sub(1).filter(is_decided);
+    let last = epoch.checked_sub(1).and_then(|before| job.run.schedule(before));
+    // A directory goes by what each node keeps of its own.
+    let is_decided = |last: &Schedule| if by_directory { last.has_decided_own() } else { last.is_decided() };
+    let is_decided = last.is_some_and(is_decided);
+    let is_open = last.is_some() && !is_decided;
+    let decided = epoch.checked_sub(1).filter(|_| is_decided);
     let name = job.name().to_owned();
     drop(state);
 
     let elsewhere = match &nodes {
-        Some((cluster, _)) if handle.looks_at_residents && before.is_none() => {
+        Some((cluster, _))
+            if (laid.is_some() && !is_open) || (handle.looks_at_residents && before.is_none()) =>
+        {
             Some(cluster.residents(&name, decided, samples))
         }
         _ => None,
@@ -210,19 +221,23 @@ fn draw<'a>(
     let job = jobs.still(serial)?;
     let rates = epoch.checked_sub(1).and_then(|before| job.notices.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
-    let view = cache_view(cache.policy(), samples, planner.looks_at_residents());
+    let view = cache_view(cache.policy(), samples, by_directory || planner.looks_at_residents());
     let mut view = CacheView { others_at, ..view };
     if let Some(capacity) = job.nodes.role().capacity() {
         view.low = on_all_nodes(view.low, capacity, cache.policy().capacity());
     }
     cache.planned((job.run.member(), epoch, world), Circumstances { rates, others_at }, &told);
     let is_shared = cache.members() > 1;
-    let dataset = job.dataset.name.clone();
+    let (dataset, catalog) = (job.dataset.name.clone(), Arc::clone(&job.dataset.catalog));
     drop(state);
 
     if let Some((residents, others)) = view.residents.as_mut().zip(elsewhere) {
         residents.add(&others);
     }
+    // What is still to be decided of the plan before may be kept yet.
+    let residents = view.residents.clone().filter(|_| by_directory && !is_open);
+    let kept = by_directory.then_some(Kept { before: laid, residents, catalog });
+    view.residents = view.residents.filter(|_| planner.looks_at_residents());
     let inputs = Inputs {
         reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
         accuracy: told.accuracy,
@@ -242,7 +257,8 @@ fn draw<'a>(
             (Schedule::new(plan, samples).with_packages(packages), packing)
         }
         Some((cluster, _)) => {
-            let drawn = Unplaced { plan: Plan::clone(&plan), dataset, packages: packages.clone(), fixed };
+            let (plan_as_drawn, packages_of) = (Plan::clone(&plan), packages.clone());
+            let drawn = Unplaced { plan: plan_as_drawn, dataset, packages: packages_of, fixed, kept };
             let settled = cluster.settle(&name, drawn);
             if settled.is_err()
                 && let Some(job) = shared.lock().jobs.get_mut(serial)

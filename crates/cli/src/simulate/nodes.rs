@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use hotset_core::bytes::human;
+use hotset_core::cluster::PlacementKind;
 use hotset_core::{Error, Result};
 use hotset_sim::grid;
 use hotset_sim::nodes::{self, Change, Cost, Figures, Nodes, NodesOutcome};
@@ -23,6 +24,9 @@ pub(super) struct NodesOptions {
     /// Whether ranks exchange samples so that most are their own node's
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"], requires = "nodes")]
     locality: String,
+    /// By which rule samples have their owners: `hash`, `directory` (whoever reads a sample keeps it), or both to compare them
+    #[arg(long, value_name = "hash|directory", value_delimiter = ',', default_value = "hash", value_parser = ["hash", "directory"], requires = "nodes")]
+    placement: Vec<String>,
     /// One more node comes before this epoch: what that costs
     #[arg(long, value_name = "EPOCH", requires = "nodes", conflicts_with = "lose")]
     join: Option<u64>,
@@ -51,10 +55,17 @@ impl NodesOptions {
     ) -> Result<()> {
         let change = self.join.map(Change::Join).or(self.lose.map(Change::Lose));
         let locality = self.locality == "on";
-        let runs: Vec<(&Job, Nodes)> = jobs
+        let placements: Vec<PlacementKind> =
+            self.placement.iter().map(|name| name.parse()).collect::<Result<_>>()?;
+        let over: Vec<Nodes> = self
+            .nodes
             .iter()
-            .flat_map(|job| self.nodes.iter().map(move |&count| (job, Nodes { count, locality, change })))
+            .flat_map(|&count| {
+                placements.iter().map(move |&placement| Nodes { count, locality, placement, change })
+            })
             .collect();
+        let runs: Vec<(&Job, Nodes)> =
+            jobs.iter().flat_map(|job| over.iter().map(move |nodes| (job, *nodes))).collect();
         let progress = Progress::new();
         let one = |(job, nodes): &(&Job, Nodes)| nodes::cost(scenario, job, nodes);
         let all = grid::each(&runs, threads, one, |done| progress.set(done, runs.len()))?;
@@ -84,6 +95,7 @@ impl NodesOptions {
 #[derive(Serialize)]
 struct Row {
     nodes: usize,
+    placement: &'static str,
     strategy: String,
     policy: String,
     cache: String,
@@ -132,7 +144,8 @@ impl ChangeRow {
 fn rows(all: &[Spread], first: usize) -> Vec<Row> {
     let key = |(run, _): &Spread| {
         let outcome = &run.outcome;
-        (outcome.strategy.clone(), outcome.policy.clone(), outcome.cache.clone(), run.nodes)
+        let of_nodes = (run.nodes, run.placement.name());
+        (outcome.strategy.clone(), outcome.policy.clone(), outcome.cache.clone(), of_nodes)
     };
     let mut keys: Vec<_> = all.iter().map(key).collect();
     let mut seen = Vec::new();
@@ -142,13 +155,13 @@ fn rows(all: &[Spread], first: usize) -> Vec<Row> {
             true
         }
     });
-    let row = |of: (String, String, String, usize)| {
+    let row = |of: (String, String, String, (usize, &'static str))| {
         let same: Vec<&Spread> = all.iter().filter(|one| key(one) == of).collect();
         let runs: Vec<&NodesOutcome> = same.iter().map(|(run, _)| run).collect();
         let costs: Vec<&Cost> = same.iter().filter_map(|(_, cost)| cost.as_ref()).collect();
-        let (strategy, policy, cache, nodes) = of;
+        let (strategy, policy, cache, (nodes, placement)) = of;
         let (figures, change) = (Figures::of(&runs, first), ChangeRow::of(&costs));
-        Row { nodes, strategy, policy, cache, seeds: runs.len(), figures, change }
+        Row { nodes, placement, strategy, policy, cache, seeds: runs.len(), figures, change }
     };
     keys.into_iter().map(row).collect()
 }
@@ -162,6 +175,7 @@ fn table(rows: &[Row]) -> String {
         "strategy+policy",
         "cache",
         "nodes",
+        "placement",
         "local",
         "peers'",
         "peer bytes",
@@ -177,6 +191,7 @@ fn table(rows: &[Row]) -> String {
             format!("{}+{}", row.strategy, row.policy),
             row.cache.clone(),
             row.nodes.to_string(),
+            row.placement.to_owned(),
             percent(hit * local),
             percent(hit * (1.0 - local)),
             human(peer_bytes as u64),
@@ -187,18 +202,36 @@ fn table(rows: &[Row]) -> String {
             format!("{wait:.1} s"),
         ]
     };
-    text_table(&head, rows.iter().map(cells))
+    by_placement(rows, &head, rows.iter().map(cells))
+}
+
+/// A table without its column of placements, the fourth, where all is by hash.
+fn by_placement(rows: &[Row], head: &[&str], cells: impl Iterator<Item = Vec<String>>) -> String {
+    let is_shown = |column: &usize| *column != 3 || rows.iter().any(|row| row.placement != "hash");
+    let columns: Vec<usize> = (0..head.len()).filter(is_shown).collect();
+    let head: Vec<&str> = columns.iter().map(|&column| head[column]).collect();
+    text_table(&head, cells.map(|cells| columns.iter().map(|&column| cells[column].clone()).collect()))
 }
 
 fn changes(rows: &[Row]) -> String {
-    let head =
-        ["strategy+policy", "cache", "nodes", "change", "other owner", "over before", "over after", "in all"];
+    let head = [
+        "strategy+policy",
+        "cache",
+        "nodes",
+        "placement",
+        "change",
+        "other owner",
+        "over before",
+        "over after",
+        "in all",
+    ];
     let cells = |row: &Row| {
         let change = row.change.as_ref()?;
         Some(vec![
             format!("{}+{}", row.strategy, row.policy),
             row.cache.clone(),
             row.nodes.to_string(),
+            row.placement.to_owned(),
             format!("{} before {}", change.event, change.epoch),
             format!("{:.0}, {}", change.moved, human(change.moved_bytes as u64)),
             format!("{:+.0}", change.over_before),
@@ -206,5 +239,5 @@ fn changes(rows: &[Row]) -> String {
             format!("{:+.0}", change.over_after_in_all),
         ])
     };
-    text_table(&head, rows.iter().filter_map(cells))
+    by_placement(rows, &head, rows.iter().filter_map(cells))
 }

@@ -83,6 +83,11 @@ fn nodes_are_compared_and_what_a_change_of_them_costs_is_told() {
     let local = |rows: &serde_json::Value| rows[0]["local"].as_f64().unwrap();
     let apart = nodes(&["--locality", "off"]);
     assert!(local(&rows) > 0.8 && local(&apart) < 0.7, "{} and {}", local(&rows), local(&apart));
+    let both = nodes(&["--placement", "hash,directory"]);
+    let names: Vec<&str> =
+        both.as_array().unwrap().iter().map(|row| row["placement"].as_str().unwrap()).collect();
+    assert_eq!(names, ["hash", "directory"].repeat(4), "a row for each pair, nodes and placement");
+    assert_eq!(both[0]["reads"], nodes(&[])[0]["reads"], "the hash unless another is named");
     for event in ["join", "lose"] {
         let rows = nodes(&[&format!("--{event}"), "6"]);
         assert_eq!((&rows[3]["change"]["event"], &rows[3]["change"]["epoch"]), (&event.into(), &6.into()));
@@ -92,9 +97,12 @@ fn nodes_are_compared_and_what_a_change_of_them_costs_is_told() {
     {
         assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 1, "{wrong:?}");
     }
-    for wrong in
-        [&["--join", "3"][..], &["--nodes", "2", "--jobs", "2"], &["--nodes", "2", "--locality", "x"]]
-    {
+    for wrong in [
+        &["--join", "3"][..],
+        &["--nodes", "2", "--jobs", "2"],
+        &["--nodes", "2", "--locality", "x"],
+        &["--nodes", "2", "--placement", "x"],
+    ] {
         assert_eq!(hotset(&[&["--trace", &trace, "--run", "iis"], wrong].concat()), 2, "{wrong:?}");
     }
 }

@@ -9,17 +9,20 @@
 use std::sync::Arc;
 
 use super::view::digest;
-use super::{Node, Ownership, Placement, View, localize};
-use crate::Id;
+use super::{Directory, Found, Node, Ownership, Placement, PlacementKind, View, localize};
 use crate::packages::{Packages, Packing};
-use crate::sampling::Plan;
+use crate::policy::Sizes;
+use crate::sampling::{Plan, Residents};
 use crate::saved::{Reader, Writer};
+use crate::{Id, Result};
 
 /// The nodes that carry out one plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     view: Arc<View>,
     placement: Arc<Placement>,
+    /// Who owns what by who read it, where that is the placement.
+    directory: Option<Arc<Directory>>,
     /// A hash of the dataset's name.
     dataset: u64,
     /// Whether the samples of a run have one owner.
@@ -61,11 +64,30 @@ impl Layout {
             ranks,
             view,
             placement,
+            directory: None,
         };
         let packages = packages.map(|(packages, _)| packages);
         let plan = if locality { layout.localized(plan, packages) } else { plan };
         layout.plan = plan.digest();
         (plan, layout)
+    }
+
+    /// The same plan, which lies as it was drawn, laid by who reads what: after the layout of the plan `before`, if there was
+    /// one, with what all nodes `keep` of it, once all of that is decided.
+    pub fn by_directory(
+        self,
+        plan: Plan,
+        (before, kept): (Option<&Self>, Option<&Residents>),
+        sizes: &dyn Sizes,
+        packages: Option<&(Arc<Packages>, u64)>,
+        locality: bool,
+    ) -> Result<(Plan, Self)> {
+        let packages = packages.map(|(packages, _)| packages);
+        let before = before.map(|before| (before.view(), before.ownership(packages)));
+        let found = Found { before, kept, sizes, packages: packages.map(|packages| &**packages) };
+        let (plan, directory) = Directory::lay(plan, &self.view, &self.ranks, locality, &found)?;
+        let layout = Self { plan: plan.digest(), directory: Some(Arc::new(directory)), ..self };
+        Ok((plan, layout))
     }
 
     fn localized(&self, plan: Plan, runs: Option<&Arc<Packages>>) -> Plan {
@@ -83,6 +105,11 @@ impl Layout {
     /// Who owns what.
     pub fn placement(&self) -> &Arc<Placement> {
         &self.placement
+    }
+
+    /// By which rule samples have their owners.
+    pub fn kind(&self) -> PlacementKind {
+        if self.directory.is_some() { PlacementKind::Directory } else { PlacementKind::Hash }
     }
 
     /// This node's number in the view; `None` if it is not in it.
@@ -153,6 +180,10 @@ impl Layout {
     /// Which samples this node owns; `runs` are those that the plan was laid by.
     pub fn ownership(&self, runs: Option<&Arc<Packages>>) -> Ownership {
         let alone = Ownership::new(Arc::clone(&self.placement), self.dataset, self.own);
+        let alone = match &self.directory {
+            Some(directory) => alone.by_directory(Arc::clone(directory)),
+            None => alone,
+        };
         let made = self.made.as_ref().map(|(made, _)| made);
         match made.or(runs.filter(|_| self.by_runs)) {
             Some(packages) => alone.by_packages(Arc::clone(packages)),
@@ -175,7 +206,7 @@ impl Layout {
         writer.number(self.ranks.len() as u64);
         // 0 is no node.
         self.ranks.iter().for_each(|rank| writer.number(rank.map_or(0, |node| node as u64 + 1)));
-        writer.bits([self.by_runs, self.made.is_some()].into_iter());
+        writer.bits([self.by_runs, self.made.is_some(), self.directory.is_some()].into_iter());
         if let Some((made, bytes)) = &self.made {
             writer.number(made.samples() as u64);
             writer.number(*bytes);
@@ -184,6 +215,7 @@ impl Layout {
         }
         writer.fixed(self.dataset, 8);
         writer.fixed(self.plan, 8);
+        self.directory.iter().for_each(|directory| directory.save(&mut writer));
         writer.seal("layout")
     }
 
@@ -204,7 +236,7 @@ impl Layout {
             let node = usize::try_from(reader.number()?).ok()?.checked_sub(1);
             ranks.push(Some(node).filter(|node| node.is_none_or(|node| node < view.len()))?);
         }
-        let [by_runs, has_made] = reader.bits(2)?.collect::<Vec<_>>()[..] else { return None };
+        let [by_runs, has_made, has_directory] = reader.bits(3)?.collect::<Vec<_>>()[..] else { return None };
         let (mut made, mut packing) = (None, Packing::default());
         if has_made {
             let samples = usize::try_from(reader.number()?).ok()?;
@@ -215,9 +247,14 @@ impl Layout {
             packing = Packing::restore(reader.sealed()?, samples)?;
         }
         let (dataset, plan) = (reader.fixed(8)?, reader.fixed(8)?);
+        let directory = match has_directory {
+            true => Some(Arc::new(Directory::restore(&mut reader, view.len())?)),
+            false => None,
+        };
         reader.end()?;
         let (own, placement) = (view.index_of(own), Arc::new(Placement::new(&view)));
-        Some(Self { view: Arc::new(view), placement, dataset, by_runs, made, packing, own, ranks, plan })
+        let view = Arc::new(view);
+        Some(Self { view, placement, directory, dataset, by_runs, made, packing, own, ranks, plan })
     }
 }
 

@@ -1,13 +1,16 @@
 //! What one node owns of a dataset.
 //!
 //! The unit of placement is the package where samples lie in packages, so that one node reads a package in one request, and
-//! else the sample. A package is placed as the first sample that was packed into it. A plan's [schedule](crate::schedule) has the ownership of the view that the plan was made in, and keeps it.
+//! else the sample. A package is placed as the first sample that was packed into it. A plan's [schedule](crate::schedule)
+//! has the ownership of the view that the plan was made in, and keeps it. Where the plan brings a [`Directory`], that says
+//! who owns a sample, and the hash who owns what it has no entry of.
 
 use std::sync::Arc;
 
-use super::Placement;
+use super::{Directory, Placement};
 use crate::Id;
 use crate::packages::Packages;
+use crate::rng::splitmix64;
 
 /// Which samples of a dataset a node owns, and who owns the others.
 #[derive(Clone)]
@@ -16,13 +19,14 @@ pub struct Ownership {
     dataset: u64,
     node: Option<usize>,
     packages: Option<Arc<Packages>>,
+    directory: Option<Arc<Directory>>,
     digest: u64,
 }
 
 impl Ownership {
     /// Of a dataset of that hash, for the node of that number in the placement's view; `None`: for one that is not in it.
     pub fn new(placement: Arc<Placement>, dataset: u64, node: Option<usize>) -> Self {
-        Self { digest: placement.digest(), placement, dataset, node, packages: None }
+        Self { digest: placement.digest(), placement, dataset, node, packages: None, directory: None }
     }
 
     /// The same of a dataset whose samples lie in these packages, made or given: the samples of one have one owner.
@@ -32,13 +36,20 @@ impl Ownership {
             let first = packages.first(package).map_or(0, u64::from);
             (hash ^ (u64::from(package) << 32 | first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
         };
-        let digest = packages.living().fold(self.placement.digest(), of);
+        let digest = packages.living().fold(self.digest, of);
         Self { packages: Some(packages), digest, ..self }
     }
 
     /// Another where samples may have other owners.
     pub fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// The same where a directory says who owns what.
+    #[must_use]
+    pub fn by_directory(self, directory: Arc<Directory>) -> Self {
+        let digest = self.digest ^ splitmix64(directory.digest());
+        Self { directory: Some(directory), digest, ..self }
     }
 
     /// The placement.
@@ -48,7 +59,12 @@ impl Ownership {
 
     /// The number of the node that owns a sample; `None` where no node owns anything.
     pub fn owner(&self, id: Id) -> Option<usize> {
-        self.placement.owner(self.dataset, u64::from(self.unit(id)))
+        self.entry(id).or_else(|| self.placement.owner(self.dataset, u64::from(self.unit(id))))
+    }
+
+    /// The number of the node that a directory says owns a sample.
+    pub(super) fn entry(&self, id: Id) -> Option<usize> {
+        self.directory.as_ref()?.owner(id)
     }
 
     /// Whether this node owns a sample.
@@ -58,7 +74,7 @@ impl Ownership {
 
     /// The number of the node that owns a package whose first sample is this one.
     pub fn package_owner(&self, first: Id) -> Option<usize> {
-        self.placement.owner(self.dataset, u64::from(first))
+        self.entry(first).or_else(|| self.placement.owner(self.dataset, u64::from(first)))
     }
 
     /// Whether this node owns such a package.

@@ -9,7 +9,8 @@
 //! Bins make a lookup one hash and one load, however many nodes there are. They are worked out once for a view, never in a
 //! request. Shares are as even as bins allow: a node of N equal ones has BINS / N of them, give or take the root of that.
 //!
-//! Differs from the papers: iCache III-E asks a key-value store where a sample is. Here it follows from the nodes.
+//! Differs from the papers: iCache III-E asks a key-value store where a sample is. Here it follows from the nodes; what the
+//! paper does is placement [`directory`](super::Directory).
 
 use super::logarithm::{POINT, log2};
 use super::view::{Node, View, digest};

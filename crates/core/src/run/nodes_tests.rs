@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{Change, JobRun, Outcome};
 use crate::cache::Cache;
-use crate::cluster::{Node, Ownership, Placement, View};
+use crate::cluster::{Directory, Found, Node, Ownership, Placement, View};
 use crate::counters::PlanCounters;
 use crate::policy::{self, Setup};
 use crate::sampling::{Drawn, Event, Plan};
@@ -204,4 +204,37 @@ fn what_another_node_owns_leaves_a_few_samples_with_each_slot() {
         // Owners that stay who they are let nothing go.
         assert!(pass(&mut cache, &mut run, plan(2), &shared).concat().is_empty(), "{}", entry.name);
     }
+}
+
+#[test]
+fn short_plans_whose_owners_change_each_time_look_at_all_samples_together() {
+    let sizes: Arc<Vec<u64>> = Arc::new(vec![1; MANY]);
+    let view = View::new(["a", "b"].map(|name| Node {
+        name: name.into(),
+        address: String::new(),
+        capacity: 1 << 20,
+        rack: None,
+        draining: false,
+        revision: 0,
+    }));
+    let hash = Ownership::new(Arc::new(Placement::new(&view)), 5, Some(0));
+    let setup = Setup::new(1 << 20, Arc::clone(&sizes) as _, 3);
+    let mut cache = Cache::new((policy::find("lru").unwrap().build)(setup), MANY);
+    let mut run = JobRun::new(Arc::clone(&sizes) as _);
+    run.join(&mut cache);
+    (0..MANY as Id).for_each(|id| drop(cache.access(id)));
+    // Each plan is a 32nd of what it would take to look at all, and each has owners of its own.
+    let (slots, plans) = (MANY as u32 / 32 / 32 + 1, 33);
+    for epoch in 0..plans {
+        let ids = Vec::from_iter((0..slots).map(|slot| (slot * 31 + epoch) % MANY as Id));
+        let plan = Plan::cut(u64::from(epoch), 1, false, ids);
+        let found = Found { before: None, kept: None, sizes: &*sizes, packages: None };
+        let (plan, directory) = Directory::lay(plan, &view, &[Some(1)], false, &found).unwrap();
+        let ownership = hash.clone().by_directory(Arc::new(directory));
+        assert_ne!(ownership.digest(), hash.digest());
+        pass(&mut cache, &mut run, plan, &ownership);
+    }
+    let foreign = cache.kept(0..MANY as u64).filter(|&id| !hash.owns(id)).count();
+    assert_eq!(foreign, 0, "what another owns in all of these plans has left");
+    assert!(cache.residents() > MANY as u64 / 3);
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hotset_core::cluster::{Layout, PlacementKind};
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
 
+use super::Job;
 use super::reach::Reach;
 use super::visitors::Visitors;
 use crate::cluster::{Cluster, Role};
@@ -34,6 +36,8 @@ pub(crate) struct JobNodes {
     drawn: BTreeMap<u64, Drawn>,
     /// The epoch whose plan could not be had ahead: it is tried again when a rank begins it.
     failed_ahead: Option<u64>,
+    /// How the plan lies that was put in last.
+    laid: Option<Arc<Layout>>,
     /// Whether its home has ended it for good.
     over: bool,
 }
@@ -53,6 +57,17 @@ impl JobNodes {
     /// What this node is to the job.
     pub(crate) fn role(&self) -> Role {
         self.role
+    }
+
+    /// Whether whoever reads a sample keeps it, so that a plan is laid by what all nodes keep.
+    pub(crate) fn keeps_directory(&self) -> bool {
+        let placement = self.cluster.as_ref().map(|(cluster, _)| cluster.placement());
+        !self.role.is_alone() && placement == Some(PlacementKind::Directory)
+    }
+
+    /// A plan that lies so is put in.
+    pub(crate) fn laid(&mut self, layout: &Arc<Layout>) {
+        self.laid = Some(Arc::clone(layout));
     }
 
     /// Its home has ended the job for good.
@@ -108,5 +123,13 @@ impl JobNodes {
     pub(crate) fn planned(&mut self, epoch: u64) {
         self.failed_ahead = None;
         self.drawn.retain(|&of, _| of > epoch);
+    }
+}
+
+impl Job {
+    /// How the last plan lies over nodes; after a restart, the newest of those that are gone on with.
+    pub(crate) fn last_laid(&self) -> Option<Arc<Layout>> {
+        let newest = || self.run.schedules().values().next_back()?.layout().cloned();
+        self.nodes.laid.clone().or_else(newest)
     }
 }

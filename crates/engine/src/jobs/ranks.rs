@@ -281,7 +281,7 @@ impl Job {
             return !ahead && evaluated && self.has_everybody(epoch);
         }
         let decided = || self.run.schedule(before).is_none_or(Schedule::is_decided);
-        if ahead && planner.looks_back && !decided() {
+        if ahead && (planner.looks_back || self.nodes.keeps_directory()) && !decided() {
             return false;
         }
         let gathered =

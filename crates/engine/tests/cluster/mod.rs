@@ -1,6 +1,7 @@
 //! A job over several nodes: engines in one process that ask each other directly.
 
 mod begins;
+mod directory;
 mod failures;
 mod neglect;
 mod nodes;

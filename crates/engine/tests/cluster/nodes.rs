@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use hotset_core::cache::Cache;
-use hotset_core::cluster::{Given, Node, Placement, View, Wanted};
+use hotset_core::cluster::{Given, Node, Placement, PlacementKind, View, Wanted};
 use hotset_core::counters::{Counters, PlanCounters};
 use hotset_core::packages::Packing;
 use hotset_core::policy::{self, Setup};
@@ -49,6 +49,7 @@ pub struct Shared {
     pub ranks: Mutex<Vec<usize>>,
     pub home: Mutex<usize>,
     pub locality: bool,
+    placement: PlacementKind,
     pub manners: Mutex<BTreeMap<usize, Manner>>,
     /// So many plans cannot be settled, or got.
     pub unsettled: AtomicU64,
@@ -110,6 +111,10 @@ impl Cluster for Direct {
         &self.name
     }
 
+    fn placement(&self) -> PlacementKind {
+        self.shared.placement
+    }
+
     fn settle(&self, _job: &str, drawn: Unplaced) -> Result<Placed> {
         if fails(&self.shared.unsettled) {
             return Err(Error::unavailable("this node is no longer the home"));
@@ -118,7 +123,7 @@ impl Cluster for Direct {
         let placement = Arc::new(Placement::new(&view));
         let ranks: Vec<String> = self.shared.ranks.lock().unwrap().iter().map(|&node| name(node)).collect();
         let ranks = ranks.iter().map(|name| Some(name.as_str()));
-        Ok(drawn.place((view, placement), &self.name, ranks, self.shared.locality))
+        drawn.place((view, placement), &self.name, ranks, self.shared.locality)
     }
 
     fn plan(&self, job: &str, epoch: u64, _world: Option<u32>) -> Result<Placed> {
@@ -241,6 +246,7 @@ pub struct Made {
     /// The node of each rank.
     pub ranks: Vec<usize>,
     pub locality: bool,
+    pub placement: PlacementKind,
     pub wait: Duration,
     pub prefetch: bool,
     pub cache: &'static str,
@@ -261,6 +267,7 @@ impl Made {
             nodes,
             ranks: ranks.to_vec(),
             locality: true,
+            placement: PlacementKind::Hash,
             wait: Duration::from_secs(20),
             prefetch: true,
             cache: "20%",
@@ -343,6 +350,7 @@ impl Nodes {
             ranks: Mutex::new(made.ranks.clone()),
             home: Mutex::new(0),
             locality: made.locality,
+            placement: made.placement,
             manners: Mutex::default(),
             unsettled: AtomicU64::new(0),
             ungot: AtomicU64::new(0),

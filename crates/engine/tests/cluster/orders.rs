@@ -42,7 +42,7 @@ impl Cluster for One {
         let view = Arc::new(View::new((0..2).map(node)));
         let placement = Arc::new(Placement::new(&view));
         let ranks = [Some("0"), Some("1")];
-        Ok(drawn.place((view, placement), &self.name, ranks, thread_rng().gen_bool(0.5)))
+        drawn.place((view, placement), &self.name, ranks, thread_rng().gen_bool(0.5))
     }
 
     fn plan(&self, job: &str, epoch: u64, _: Option<u32>) -> hotset_core::Result<Placed> {

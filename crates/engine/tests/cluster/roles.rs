@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hotset_core::cluster::{Node, View};
+use hotset_core::cluster::{Node, PlacementKind, View};
 use hotset_engine::Role;
 
 use super::nodes::{Made, Nodes, draining, name, view};
@@ -21,8 +21,14 @@ fn train_from(nodes: &Nodes, plan: &hotset_core::sampling::Plan, from: usize) {
 
 #[test]
 fn a_follower_takes_the_homes_place_in_the_middle_of_an_epoch() {
-    for (strategy, policy) in [("uniform", "minio"), ("iis", "icache")] {
-        let made = Made::new(3_000, 3, &[1, 2]).with(strategy, policy);
+    let (hash, directory) = (PlacementKind::Hash, PlacementKind::Directory);
+    for (strategy, policy, placement) in [
+        ("uniform", "minio", hash),
+        ("iis", "icache", hash),
+        ("uniform", "minio", directory),
+        ("iis", "icache", directory),
+    ] {
+        let made = Made { placement, ..Made::new(3_000, 3, &[1, 2]).with(strategy, policy) };
         let mut nodes = Nodes::new(&made);
         within("a new home", || {
             (0..2).for_each(|epoch| drop(nodes.epoch(epoch, 16)));
@@ -39,7 +45,8 @@ fn a_follower_takes_the_homes_place_in_the_middle_of_an_epoch() {
             assert_eq!(nodes.engines[1].residents("job").unwrap(), kept, "its cache stays");
             train_from(&nodes, &plan, 64);
             let clock = nodes.sum(2).clock;
-            assert!(clock.node_failed > 0, "what the node that is gone owned is read from storage");
+            // By directory it owned nothing, since it has no rank to read anything.
+            assert_eq!(clock.node_failed > 0, placement == hash, "what it owned is read from storage");
             assert_eq!(clock.recovery_reads, clock.node_failed);
             for epoch in 3..5 {
                 let plan = nodes.epoch(epoch, 16);
@@ -75,7 +82,11 @@ fn a_plan_that_the_home_before_has_told_serves_each_rank_the_same() {
 
 #[test]
 fn a_home_that_is_restarted_goes_on() {
-    let made = Made::new(600, 2, &[0, 1]);
+    PlacementKind::ALL.into_iter().for_each(restart_home);
+}
+
+fn restart_home(placement: PlacementKind) {
+    let made = Made { placement, ..Made::new(600, 2, &[0, 1]) };
     let mut nodes = Nodes::new(&made);
     within("a restart", || {
         nodes.epoch(0, 16);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hotset_core::cluster::PlacementKind;
 use hotset_core::sampling::Plan;
 use hotset_core::{Id, Index};
 use hotset_engine::Place;
@@ -67,9 +68,12 @@ fn strategies_are_served_whole_and_kept_once() {
         ("quiver", "quiver"),
     ];
     for (strategy, policy) in pairs {
-        for nodes in [2, 3] {
+        for (nodes, placement) in
+            [(2, PlacementKind::Hash), (3, PlacementKind::Hash), (3, PlacementKind::Directory)]
+        {
             let ranks: Vec<usize> = (0..nodes).collect();
-            within(strategy, || train(&Made::new(400, nodes, &ranks).with(strategy, policy)));
+            let made = Made { placement, ..Made::new(400, nodes, &ranks).with(strategy, policy) };
+            within(strategy, || train(&made));
         }
     }
 }
@@ -85,8 +89,12 @@ fn a_policy_is_told_the_scores_of_what_its_node_owns() {
 #[test]
 fn a_run_of_samples_is_kept_on_one_node() {
     let made = Made { each: Some(200), ..Made::new(1_000, 2, &[0, 1]) };
-    for (strategy, policy) in [("iis", "icache"), ("hybrid", "impact"), ("uniform", "lru")] {
-        let nodes = within(strategy, || train(&made.clone().with(strategy, policy)));
+    let pairs = [("iis", "icache"), ("hybrid", "impact"), ("uniform", "lru")];
+    for (placement, (strategy, policy)) in
+        PlacementKind::ALL.into_iter().flat_map(|placement| pairs.map(|pair| (placement, pair)))
+    {
+        let made = Made { placement, ..made.clone().with(strategy, policy) };
+        let nodes = within(strategy, || train(&made));
         let owned = nodes.engines[0].owned("job").unwrap();
         assert!((200..800).contains(&owned.len()), "{}", owned.len());
         let opened = &nodes.opened[0];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hotset_cluster::peers::Counted;
 use hotset_cluster::{Address, Member, Membership, PeerServer, Peers, membership};
-use hotset_core::cluster::{Placement, View};
+use hotset_core::cluster::{Placement, PlacementKind, View};
 use hotset_core::{Error, Result};
 use hotset_wire::nodes::{answer, question};
 use hotset_wire::proto::{self, OpenDataset};
@@ -35,6 +35,9 @@ pub(crate) struct Node {
     /// Where etcd is.
     pub(super) address: Address,
     pub(super) locality: bool,
+    /// By which rule this node lays plans, and whether it was said that a home does so by another.
+    pub(super) kind: PlacementKind,
+    pub(super) kinds_differ: AtomicBool,
     /// How long a plan waits for nodes and ranks.
     pub(super) patience: Duration,
     pub(super) service: Weak<Service>,
@@ -103,6 +106,8 @@ impl Node {
             name: options.node.clone(),
             address: options.address.clone(),
             locality: options.locality,
+            kind: options.placement,
+            kinds_differ: AtomicBool::new(false),
             patience,
             service: Arc::downgrade(service),
             homes: Homes::watch(&options.address)?,
@@ -163,7 +168,7 @@ impl Node {
         self.membership.get().map(Membership::view).unwrap_or_default()
     }
 
-    /// Who owns what under a view, which is worked out once.
+    /// Who owns what under a view by hash, which is worked out once.
     pub(super) fn placement(&self, view: &View) -> Arc<Placement> {
         if let Some((of, placement)) = &*self.placement.lock()
             && *of == view.id()

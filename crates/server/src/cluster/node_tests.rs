@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hotset_core::Result;
+use hotset_core::cluster::PlacementKind;
 use hotset_wire::proto::{
     self, BeginEpoch, CloseJob, GetBatch, GetMemory, JobOpened, JobSettings, Launch, MemoryKind, OpenDataset,
     OpenJob, Released, Report, Request, request, response,
@@ -76,7 +77,7 @@ fn options(state: &Path, cluster: Option<ClusterOptions>) -> Options {
 }
 
 impl Server {
-    fn start(etcd: &etcd::Etcd, name: &str) -> Self {
+    fn start(etcd: &etcd::Etcd, name: &str, placement: PlacementKind) -> Self {
         let state = tempfile::tempdir().unwrap();
         let cluster = ClusterOptions {
             address: etcd.address("train"),
@@ -88,6 +89,7 @@ impl Server {
             certificate: None,
             authority: None,
             locality: true,
+            placement,
         };
         let options = options(state.path(), Some(cluster));
         let service = Arc::new(Service::new(&options, Arc::new(Accounts::new(Quota::default()))).unwrap());
@@ -110,12 +112,17 @@ impl Drop for Server {
 
 impl Nodes {
     fn start(names: &[&str]) -> Self {
+        Self::start_by(&Vec::from_iter(names.iter().map(|name| (*name, PlacementKind::Hash))))
+    }
+
+    /// Nodes of these names, each with the placement that it is given.
+    fn start_by(names: &[(&str, PlacementKind)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         for id in 0..SAMPLES {
             fs::write(data.path().join(format!("{id:05}")), sample(id)).unwrap();
         }
         let etcd = etcd::Etcd::start(1);
-        let nodes = names.iter().map(|name| Server::start(&etcd, name)).collect();
+        let nodes = names.iter().map(|(name, placement)| Server::start(&etcd, name, *placement)).collect();
         let nodes = Self { nodes, data, _etcd: etcd };
         nodes.meet(names.len());
         nodes
@@ -286,6 +293,29 @@ fn two_nodes_train_one_job_by_its_losses() {
         nodes.nodes.iter().all(|server| !server.service.engine.has_job("exp"))
             && node(1).jobs_at("a").is_empty()
     });
+}
+
+#[test]
+#[ignore = "takes an etcd, which `make test` installs"]
+fn the_homes_directory_counts_and_each_node_serves_what_it_has_read() {
+    let nodes = Nodes::start_by(&[("a", PlacementKind::Directory), ("b", PlacementKind::Hash)]);
+    let ranks: Vec<Process<'_>> = (0..2).map(|rank| nodes.process(rank as usize, rank)).collect();
+    ranks.iter().for_each(|rank| drop(rank.open("exp", "uniform").unwrap()));
+    let node = |at: usize| nodes.nodes[at].service.node().unwrap();
+    assert_eq!(node(1).jobs_at("a"), ["exp"], "`a` is the home");
+    for epoch in 0..4 {
+        let (ids, _) = together(all(&ranks, |rank| rank.train("exp", epoch, 2)));
+        assert_eq!(ids, Vec::from_iter(0..SAMPLES as u32), "epoch {epoch}");
+    }
+    let counted: Vec<_> = (0..2).map(|at| nodes.nodes[at].epoch("exp", 3)).collect();
+    let sum = |figure: fn(&proto::EpochStats) -> u64| counted.iter().map(figure).sum::<u64>();
+    assert_eq!(sum(|epoch| epoch.served), SAMPLES as u64, "each slot is counted once: {counted:?}");
+    let away = sum(|epoch| epoch.node_reads);
+    assert!(away < SAMPLES as u64 / 20, "{away} come from other nodes: {counted:?}");
+    assert!(sum(|epoch| epoch.hit) > SAMPLES as u64 / 3, "two fifths are kept: {counted:?}");
+    let said = [0, 1].map(|at| node(at).kinds_differ.load(std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(said, [false, true], "the node that is set otherwise says so");
+    ranks.iter().for_each(|rank| rank.close("exp"));
 }
 
 #[test]

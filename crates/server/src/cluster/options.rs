@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use hotset_cluster::Address;
 use hotset_cluster::etcd::Tls;
 use hotset_cluster::peers::ServerTls;
+use hotset_core::cluster::PlacementKind;
 use hotset_core::{Error, Result};
 
 /// The cluster, and this node's place in it.
@@ -28,6 +29,8 @@ pub struct ClusterOptions {
     pub authority: Option<Tls>,
     /// Whether ranks exchange samples, so that most are their own node's.
     pub locality: bool,
+    /// By which rule samples have their owners; one for the whole cluster.
+    pub placement: PlacementKind,
 }
 
 /// A token, which is never shown.
@@ -75,6 +78,7 @@ mod tests {
             certificate: None,
             authority: None,
             locality: true,
+            placement: PlacementKind::Hash,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hotset_core::cluster::{self, AnswerKind, Given, View, Wanted};
+use hotset_core::cluster::{self, AnswerKind, Given, PlacementKind, View, Wanted};
 use hotset_core::sampling::{Reevaluation, Residents};
 use hotset_core::{Error, Id, Kind, Result};
 use hotset_engine::{Cluster, Placed, Unplaced};
@@ -34,6 +34,10 @@ impl Cluster for Node {
         &self.name
     }
 
+    fn placement(&self) -> PlacementKind {
+        self.kind
+    }
+
     /// The plan is laid over the nodes that have the job open, and may be handed out once etcd has its digest: a node that is
     /// home no more is told so there.
     fn settle(&self, job: &str, drawn: Unplaced) -> Result<Placed> {
@@ -47,7 +51,8 @@ impl Cluster for Node {
         let view = self.view_of(&home);
         let nodes = (Arc::clone(&view), self.placement(&view));
         let epoch = drawn.plan().epoch();
-        let placed = drawn.place(nodes, &self.name, ranks.iter().map(|rank| rank.as_deref()), self.locality);
+        let placed =
+            drawn.place(nodes, &self.name, ranks.iter().map(|rank| rank.as_deref()), self.locality)?;
         let settled = Settled { epoch, digest: placed.layout.digest() };
         self.put(job, &home, settled)?;
         home.planned(epoch, settled.digest);
@@ -62,7 +67,9 @@ impl Cluster for Node {
             answer::Kind::Plan(plan) => Some(plan.plan),
             _ => None,
         })?;
-        Placed::restore(&saved, samples, &self.name)
+        let placed = Placed::restore(&saved, samples, &self.name)?;
+        self.compare_kinds(job, placed.layout.kind());
+        Ok(placed)
     }
 
     /// A node that does not answer in time counts as one that keeps nothing.
@@ -129,6 +136,19 @@ impl Cluster for Node {
 }
 
 impl Node {
+    /// Says once where the home of a job lays plans by another rule than this node would.
+    fn compare_kinds(&self, job: &str, placement: PlacementKind) {
+        if placement != self.kind && !self.kinds_differ.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                job,
+                home = %placement,
+                here = %self.kind,
+                "the job's home has another `--placement` than this node, and its own counts: give all nodes of the cluster \
+                 the same"
+            );
+        }
+    }
+
     /// How many samples the dataset of a job has.
     fn samples_of(&self, job: &str) -> Result<usize> {
         let engine = &self.service()?.engine;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use hotset_core::Id;
 use hotset_core::cache::Cache;
-use hotset_core::cluster::{Node, Ownership, Placement, View};
+use hotset_core::cluster::{Directory, Found, Node, Ownership, Placement, PlacementKind, View, localize};
 use hotset_core::counters::Counters;
 use hotset_core::importance::{SLICE, Score};
 use hotset_core::packages::Packages;
 use hotset_core::run::{Change, Config, JobRun, Outcome, Packing, residents_first};
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
+use hotset_core::{Id, Result};
 
 /// One node.
 struct Member {
@@ -50,7 +50,11 @@ pub(super) struct Decided {
 pub(super) struct Cluster {
     /// What a node is made from; its capacity is one node's.
     config: Config,
+    kind: PlacementKind,
     view: View,
+    placement: Arc<Placement>,
+    /// Who owns what of the last plan, where that goes by who reads it.
+    directory: Option<Arc<Directory>>,
     members: Vec<Member>,
     /// What nodes that are gone have counted is counted.
     gone: Vec<JobRun>,
@@ -62,10 +66,13 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// So many nodes of `part` bytes each, which keep nothing yet.
-    pub(super) fn new(count: usize, part: u64, config: Config) -> Self {
+    pub(super) fn new(count: usize, part: u64, config: Config, kind: PlacementKind) -> Self {
         let config = Config { capacity: part, ..config };
-        let (view, members, gone, changes) = Default::default();
-        let mut cluster = Self { config, view, members, gone, plan: None, packages: None, changes };
+        let view = View::default();
+        let placement = Arc::new(Placement::new(&view));
+        let (directory, members, gone, plan, packages, changes) = Default::default();
+        let mut cluster =
+            Self { config, kind, view, placement, directory, members, gone, plan, packages, changes };
         cluster.resize(count, 0);
         cluster
     }
@@ -73,7 +80,7 @@ impl Cluster {
     /// There are so many nodes from `epoch` on: the last ones have come or gone. How many samples those that are left keep
     /// that are another's now, and their bytes: they let go of them with the next slots.
     pub(super) fn resize(&mut self, count: usize, epoch: u64) -> (u64, u64) {
-        self.view = View::new((0..count).map(|number| Node {
+        let view = View::new((0..count).map(|number| Node {
             name: name(number),
             address: String::new(),
             // Nodes that keep nothing divide the samples all the same.
@@ -82,23 +89,59 @@ impl Cluster {
             draining: false,
             revision: epoch + 1,
         }));
-        let placement = Arc::new(Placement::new(&self.view));
-        let own = |number| Ownership::new(Arc::clone(&placement), self.config.seed, Some(number));
+        self.placement = Arc::new(Placement::new(&view));
+        let before = std::mem::replace(&mut self.view, view);
+        self.directory =
+            self.directory.take().map(|directory| Arc::new(directory.renumbered(&before, &self.view)));
         let gone = self.members.split_off(count.min(self.members.len()));
         self.gone.extend(gone.into_iter().map(|member| member.run));
         let (mut leaving, mut bytes) = (0, 0);
-        for (number, member) in self.members.iter_mut().enumerate() {
-            member.alone = own(number);
-            member.own_by(self.packages.as_ref());
+        self.own();
+        for member in &self.members {
             for id in member.cache.kept(0..u64::MAX).filter(|&id| !member.ownership.owns(id)) {
                 leaving += 1;
                 bytes += self.config.sizes.size(id);
             }
         }
         for number in self.members.len()..count {
-            self.members.push(Member::new(&self.config, own(number)));
+            self.members.push(Member::new(&self.config, self.alone(number)));
         }
         (leaving, bytes)
+    }
+
+    /// What a node owns of samples that lie in no package.
+    fn alone(&self, number: usize) -> Ownership {
+        let alone = Ownership::new(Arc::clone(&self.placement), self.config.seed, Some(number));
+        match &self.directory {
+            Some(directory) => alone.by_directory(Arc::clone(directory)),
+            None => alone,
+        }
+    }
+
+    /// Every node owns what it does from now on.
+    fn own(&mut self) {
+        let alone: Vec<Ownership> = (0..self.members.len()).map(|number| self.alone(number)).collect();
+        for (member, alone) in self.members.iter_mut().zip(alone) {
+            member.alone = alone;
+            member.own_by(self.packages.as_ref());
+        }
+    }
+
+    /// Lays a plan over the nodes. With `locality` ranks exchange samples so that most are their own node's.
+    pub(super) fn lay(&mut self, plan: Plan, locality: bool) -> Result<Plan> {
+        let ranks = self.ranks(plan.world());
+        if self.kind == PlacementKind::Hash {
+            let owner = |id| self.owner(id);
+            return Ok(if locality { localize(plan, &ranks, &self.view.racks(), owner) } else { plan });
+        }
+        let (kept, ranks) = (self.residents(), Vec::from_iter(ranks.into_iter().map(Some)));
+        let before = self.members.first().map(|member| (&self.view, Ownership::clone(&member.ownership)));
+        let packages = self.packages.as_deref();
+        let found = Found { before, kept: Some(&kept), sizes: &*self.config.sizes, packages };
+        let (plan, directory) = Directory::lay(plan, &self.view, &ranks, locality, &found)?;
+        self.directory = Some(Arc::new(directory));
+        self.own();
+        Ok(plan)
     }
 
     /// Whether its policy has a region for packages.
@@ -129,23 +172,18 @@ impl Cluster {
     }
 
     /// The number of the node that owns a sample.
-    pub(super) fn owner(&self, id: Id) -> Option<usize> {
+    fn owner(&self, id: Id) -> Option<usize> {
         self.members.first()?.ownership.owner(id)
     }
 
     /// The node that each of so many ranks is on.
-    pub(super) fn ranks(&self, world: u32) -> Vec<usize> {
+    fn ranks(&self, world: u32) -> Vec<usize> {
         (0..world).map(|rank| self.reader(rank, world)).collect()
     }
 
     /// The node that a rank is on.
     fn reader(&self, rank: u32, world: u32) -> usize {
         rank as usize * self.members.len() / world.max(1) as usize
-    }
-
-    /// The rack of each node.
-    pub(super) fn racks(&self) -> Vec<usize> {
-        self.view.racks()
     }
 
     /// What all nodes keep.
@@ -249,6 +287,13 @@ impl Cluster {
         let mut sum = Counters::default();
         runs.filter_map(|run| run.tally().epochs().get(&epoch)).for_each(|counted| sum.add(counted));
         sum
+    }
+
+    /// Whether no node keeps what another owns, so that nothing is kept twice.
+    #[cfg(test)]
+    pub(super) fn is_kept_once_by_its_owner(&self) -> bool {
+        let owns = |member: &Member| member.cache.kept(0..u64::MAX).all(|id| member.ownership.owns(id));
+        self.members.iter().all(owns)
     }
 
     /// How many nodes there are, and how much the one that owns most bytes, and the one that keeps most, has over the mean.

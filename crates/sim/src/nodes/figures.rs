@@ -1,5 +1,6 @@
 //! What came of a run over nodes: where servings came from, and how evenly nodes are loaded.
 
+use hotset_core::cluster::PlacementKind;
 use serde::Serialize;
 
 use super::cluster::Decided;
@@ -42,6 +43,8 @@ impl NodesEpoch {
 pub struct NodesOutcome {
     /// Nodes at first.
     pub nodes: usize,
+    /// By which rule samples had their owners.
+    pub placement: PlacementKind,
     /// What was counted, on all of them together; its cache is one node's as it was asked for, its capacity the sum.
     pub outcome: Outcome,
     /// What that does not say, epoch by epoch.

@@ -1,12 +1,13 @@
 //! One training over several nodes: each has a cache of its own, and all of them are one.
 //!
 //! Planner, schedules, caches and tallies are those of [`hotset_core`], in the same hands as on servers: one planner draws
-//! the plan, [`localize`] lays it over the nodes' ranks, and every node passes all of it and decides the slots whose samples
+//! the plan, it is laid over the nodes by the hash or by a directory, and every node passes all of it and decides the slots whose samples
 //! it owns. A slot is served on the node that decides it; where its rank is on another node, its bytes travel.
 //!
 //! Every node has the cache, the ranks and the requests in flight that a scenario describes; bandwidth is the storage's, for
 //! all of them together. Between two epochs a node may come, with its ranks, or go, with what it keeps. What changes its
-//! owner then is let go of, and the new owner reads it when it is due, as on servers; so it is with what went with a node.
+//! owner then is let go of, and the new owner reads it when it is due, as on servers; so it is with what went with a node. By a
+//! directory nothing changes its owner that a node keeps and that stays.
 //!
 //! Packages are chosen by owner, as the home of a job does, and written at once; the one that owns a package makes and reads it.
 //!
@@ -18,7 +19,7 @@ mod figures;
 
 use std::sync::Arc;
 
-use hotset_core::cluster::localize;
+use hotset_core::cluster::{PlacementKind, check_units};
 use hotset_core::importance::Score;
 use hotset_core::packages;
 use hotset_core::run::{
@@ -62,6 +63,8 @@ pub struct Nodes {
     pub count: usize,
     /// Whether ranks exchange samples, so that most are their own node's.
     pub locality: bool,
+    /// By which rule samples have their owners.
+    pub placement: PlacementKind,
     /// What changes, if anything does.
     pub change: Option<Change>,
 }
@@ -69,7 +72,7 @@ pub struct Nodes {
 impl Nodes {
     /// So many, for good.
     pub fn new(count: usize) -> Self {
-        Self { count, locality: true, change: None }
+        Self { count, locality: true, placement: PlacementKind::Hash, change: None }
     }
 
     /// How many there are in the end.
@@ -106,6 +109,9 @@ impl Nodes {
                 scenario.epochs() - 1
             )));
         }
+        if self.placement == PlacementKind::Directory && scenario.packages.is_none() {
+            check_units(scenario.samples())?;
+        }
         if policy::find(&job.policy.name)?.offline {
             return Err(Error::invalid(format!(
                 "policy `{}` must know every plan beforehand, which no node does: choose another for `nodes`",
@@ -124,18 +130,18 @@ pub fn run(scenario: &Scenario, job: &Job, nodes: &Nodes) -> Result<NodesOutcome
     // A package is read by one node, so it is as large as that one's cache allows.
     let packages = scenario.packages.and_then(|asked| packages::size(asked, part));
     let config = job.config(scenario, whole, packages)?;
-    let cluster = Cluster::new(nodes.count, part, config.clone());
+    let cluster = Cluster::new(nodes.count, part, config.clone(), nodes.placement);
     let packs = cluster.takes_packages();
     let mut replay = Replay::new(scenario, nodes, cluster, Planner::new(config, packs));
     let mut epochs = Vec::with_capacity(scenario.epochs());
     let mut spread = Vec::with_capacity(scenario.epochs());
     for epoch in 0..scenario.epochs() as u64 {
-        let (counted, figures) = replay.epoch(epoch);
+        let (counted, figures) = replay.epoch(epoch)?;
         epochs.push(counted);
         spread.push(figures);
     }
     let outcome = job.outcome(scenario, whole, epochs);
-    Ok(NodesOutcome { nodes: nodes.count, outcome, spread })
+    Ok(NodesOutcome { nodes: nodes.count, placement: nodes.placement, outcome, spread })
 }
 
 /// A scenario of so many nodes like the one it describes.
@@ -172,7 +178,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The next epoch, from its plan to its last report.
-    fn epoch(&mut self, epoch: u64) -> (Epoch, NodesEpoch) {
+    fn epoch(&mut self, epoch: u64) -> Result<(Epoch, NodesEpoch)> {
         let mut figures = NodesEpoch::default();
         if let Some(change) = self.nodes.change.filter(|change| change.epoch() == epoch) {
             (figures.moved, figures.moved_bytes) = self.change(change);
@@ -180,7 +186,7 @@ impl<'a> Replay<'a> {
         if let Some(before) = epoch.checked_sub(1) {
             self.planner.close(before);
         }
-        let (plan, packing) = self.plan(epoch);
+        let (plan, packing) = self.plan(epoch)?;
         let mut other_reads = OtherReads::new(&self.cluster.counters(epoch), &packing, plan.len());
         let mut arrivals = Arrivals::new();
         let (batch, world) = (self.whole.compute.batch, plan.world() as usize);
@@ -218,7 +224,7 @@ impl<'a> Replay<'a> {
         let plan = &counters.plan;
         (figures.hit_local, figures.hit_peer) = (plan.hit - plan.hit_peer, plan.hit_peer);
         (figures.nodes, figures.owned, figures.kept) = self.cluster.balance();
-        (Epoch { counters, time }, figures)
+        Ok((Epoch { counters, time }, figures))
     }
 
     /// A node comes or goes, with its ranks; how many kept samples have another owner now, and their bytes.
@@ -231,7 +237,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Makes the plan of an epoch, and chooses what is packed; what it needs of losses under the current model is read first.
-    fn plan(&mut self, epoch: u64) -> (Arc<Plan>, Packing) {
+    fn plan(&mut self, epoch: u64) -> Result<(Arc<Plan>, Packing)> {
         let reevaluation = self.planner.reevaluation(epoch);
         self.timeline.begin_epoch(reevaluation == Reevaluation::Nothing);
         let reevaluated = self.whole.reevaluate(epoch, &reevaluation, self.planner.table());
@@ -244,19 +250,15 @@ impl<'a> Replay<'a> {
             Inputs { reevaluated: reevaluated.as_deref(), accuracy: None, rates: Some(self.whole.rates()) };
         let residents = self.planner.looks_at_residents().then(|| self.cluster.residents());
         let view = CacheView { residents, low: self.cluster.low(), ..CacheView::default() };
-        let mut plan = self.planner.draw(epoch, self.whole.compute.ranks, &inputs, &view);
+        let plan = self.planner.draw(epoch, self.whole.compute.ranks, &inputs, &view);
         let packages = self.planner.sized_packages();
         self.cluster.own_by(packages.as_ref().map(|(packages, _)| packages));
-        if self.nodes.locality {
-            let ranks = self.cluster.ranks(plan.world());
-            let (racks, owner) = (self.cluster.racks(), |id| self.cluster.owner(id));
-            plan = localize(plan, &ranks, &racks, owner);
-        }
+        let plan = self.cluster.lay(plan, self.nodes.locality)?;
         let packing = self.planner.pack(&plan, &view, self.cluster.ownership());
         packing.packages.iter().for_each(|(number, _)| self.planner.written(*number));
         let plan = Arc::new(plan);
         self.cluster.begin(&plan, packages, &packing);
-        (plan, packing)
+        Ok((plan, packing))
     }
 
     /// Reports the batch `step` of every rank.

@@ -106,6 +106,59 @@ fn packages_on_nodes_are_read_once_and_cost_what_they_cost_one_cache_of_their_su
 }
 
 #[test]
+fn by_directory_nodes_read_what_one_cache_of_their_sum_reads_and_hit_more_of_their_own() {
+    for pair in ["uniform+minio", "uniform+lru", "iis+icache"] {
+        for (count, sum) in [(2, "40%"), (4, "80%")] {
+            let nodes = Nodes { placement: PlacementKind::Directory, ..Nodes::new(count) };
+            let nodes = run(&scenario(), &job(pair, "20%", 1), &nodes).unwrap();
+            let hash = run(&scenario(), &job(pair, "20%", 1), &Nodes::new(count)).unwrap();
+            let one = replay::run(&scenario(), &job(pair, sum, 1)).unwrap();
+            let [together, alone] = [&nodes.outcome, &one].map(|outcome| Mean::of(outcome, 1).storage_reads);
+            assert!((together / alone - 1.0).abs() < 0.02, "{pair} on {count}: {together} beside {alone}");
+            let [figures, hash] = [&nodes, &hash].map(|outcome| Figures::of(&[outcome], 1));
+            assert!(
+                figures.local > 0.95 && figures.owned < 1.03 && figures.kept < 1.03,
+                "{pair}: {figures:?}"
+            );
+            assert!(figures.from_peers <= hash.from_peers, "{pair} on {count}: {figures:?}, {hash:?}");
+        }
+    }
+}
+
+#[test]
+fn by_directory_a_node_that_comes_takes_what_nobody_keeps_and_no_sample_is_kept_twice() {
+    for (pair, most) in [("uniform+minio", 0), ("iis+icache", 500)] {
+        let placement = PlacementKind::Directory;
+        let nodes = Nodes { placement, change: Some(Change::Join(4)), ..Nodes::new(3) };
+        let (outcome, cost) = cost(&scenario(), &job(pair, "20%", 1), &nodes).unwrap();
+        let cost = cost.unwrap();
+        assert_eq!(cost.moved, (0, 0), "{pair}");
+        assert!(cost.over_before.iter().all(|&reads| reads <= most), "{pair}: {cost:?}");
+        let last = outcome.spread.last().unwrap();
+        assert!(last.kept < 1.03 && last.nodes == 4, "{pair}: {last:?}");
+        let nodes = Nodes { change: Some(Change::Lose(4)), ..nodes };
+        let spread = run(&scenario(), &job(pair, "20%", 2), &nodes).unwrap();
+        for (epoch, figures) in spread.outcome.epochs.iter().zip(&spread.spread) {
+            let plan = &epoch.counters.plan;
+            assert_eq!(plan.planned, plan.hit + plan.packed + plan.single, "{pair}");
+            assert!(plan.hit_peer <= figures.from_peers, "{pair}");
+        }
+    }
+    let scenario = scenario();
+    for pair in ["uniform+lru", "pads+app", "hybrid+impact", "carousel", "quiver"] {
+        let job = job(pair, "20%", 3);
+        let config = job.config(&scenario, 1 << 23, None).unwrap();
+        let nodes = Nodes { placement: PlacementKind::Directory, ..Nodes::new(3) };
+        let cluster = Cluster::new(3, 4_000_000, config.clone(), nodes.placement);
+        let mut replay = Replay::new(&scenario, &nodes, cluster, Planner::new(config, false));
+        for epoch in 0..4 {
+            replay.epoch(epoch).unwrap();
+            assert!(replay.cluster.is_kept_once_by_its_owner(), "{pair}, epoch {epoch}");
+        }
+    }
+}
+
+#[test]
 fn plans_are_served_whole_whatever_the_nodes() {
     let pairs = ["uniform+minio", "iis+icache", "pads+app", "hybrid+impact", "carousel"];
     let changes = [None, Some(Change::Lose(4)), Some(Change::Join(4))];
@@ -174,6 +227,12 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refused("iis", Nodes::new(0), &as_is).contains("`nodes` is 0"));
     let alone = Nodes { change: Some(Change::Lose(1)), ..Nodes::new(1) };
     assert!(refused("iis", alone, &as_is).contains("`lose` leaves no node"));
+    let directory = Nodes { placement: PlacementKind::Directory, ..Nodes::new(2) };
+    let many = |scenario: &mut Scenario| {
+        scenario.trace = Trace::synthetic(1_000_001, 1, 0).unwrap().into();
+        scenario.sizes = Arc::new(Equal { samples: 1_000_001, size: 1000 });
+    };
+    assert!(refused("uniform", directory, &many).contains("`--placement hash`"));
     let late = Nodes { change: Some(Change::Join(8)), ..Nodes::new(1) };
     assert!(refused("iis", late, &as_is).contains("before epoch 8, but the epochs are 0 to 7"));
     assert!(refused("uniform+belady", Nodes::new(2), &as_is).contains("policy `belady`"));
