@@ -114,9 +114,9 @@ class Cluster:
         self.nodes[name] = Node(name, self._folder / name, socket, command, environment)
         return self.nodes[name]
 
-    def sockets(self, count: int) -> list[Path]:
+    def sockets(self, count: int, *options: str) -> list[Path]:
         """Starts so many nodes, and waits until they know each other; their sockets."""
-        nodes = [self.add(f"n{number + 1}") for number in range(count)]
+        nodes = [self.add(f"n{number + 1}", *options) for number in range(count)]
         self.until_whole()
         return [node.socket for node in nodes]
 

@@ -68,14 +68,16 @@ def test_storage_is_read_as_by_one_cache_of_the_sum_and_hits_are_local(
 
 
 @pytest.mark.parametrize("strategy, policy", PAIRS)
+@pytest.mark.parametrize("placement", ["hash", "directory"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_no_sample_is_held_by_two_nodes(
-    cluster: Cluster, few: tuple[Path, dict[int, str]], count: int, strategy: str, policy: str
+    cluster: Cluster, few: tuple[Path, dict[int, str]], count: int, placement: str, strategy: str, policy: str
 ) -> None:
     place, truth = few
     # Without prefetch nothing is in memory but what is kept.
     asked: dict[str, Any] = {"strategy": strategy, "policy": policy, "seed": 3, "prefetch": False}
-    readers = Readers(cluster.sockets(count), place, "held", cache="20%", **asked)
+    sockets = cluster.sockets(count, "--placement", placement)
+    readers = Readers(sockets, place, "held", cache="20%", **asked)
     for epoch in range(3):
         readers.epoch(epoch, truth)
         held = [rank.residents() for rank in readers.ranks]
