@@ -149,6 +149,8 @@ pub struct JobGrant {
     /// Whether its plans are made from what one server alone knows, so that all ranks must be on its host: losses,
     /// residents, how fast storage is.
     pub one_host: bool,
+    /// Whether its plans use packages.
+    pub packs: bool,
     /// What a user should know; nothing for a client that joins.
     pub remarks: Vec<String>,
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hotset_core::cluster::Layout;
 use hotset_core::run::SavedSchedule;
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
@@ -110,13 +111,23 @@ impl Engine {
         };
         snapshot.check(&known.opened.request, samples)?;
         let Some(handle) = known.planner.clone() else { return Ok(()) };
-        let packages = known.run.schedules().values().next_back().and_then(Schedule::packages).cloned();
+        let own = known.run.schedules().values().next_back().and_then(Schedule::packages).cloned();
+        let queue = known.packages.queue().cloned();
         drop(state);
 
-        handle.set_follows(false);
         let mut planner = handle.planner();
         planner.restore(&snapshot.planner, &[]).map_err(|error| Error::changed(error.message))?;
-        packages.iter().filter(|packages| packages.wear()).for_each(|packages| planner.adopt(packages));
+        // The newest packages that are known: the state may be one plan ahead of what has come here.
+        let copied = snapshot.schedules.iter().filter_map(|saved| Layout::restore(&saved.layout, ""));
+        let copied = copied.filter_map(|layout| layout.made().map(|(made, _)| Arc::clone(made)));
+        let newest = own.into_iter().chain(copied).max_by_key(|packages| packages.next());
+        newest.iter().filter(|packages| packages.wear()).for_each(|packages| planner.adopt(packages));
+        // Others may have said so to the home before; what they have not written is found missing when it is due.
+        let is_making = |number: &u32| queue.as_ref().is_some_and(|queue| queue.is_making(*number));
+        let done: Vec<u32> =
+            planner.pending_packages().keys().copied().filter(|number| !is_making(number)).collect();
+        done.into_iter().for_each(|number| planner.written(number));
+        handle.set_follows(false);
         let known = planner.table().snapshot();
         let restored = |saved: &SavedSchedule| {
             let misfit = || Error::changed("the state does not fit the dataset");

@@ -7,6 +7,7 @@
 //! Locks are taken in this order: planner, then the engine's, then the inbox.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hotset_core::importance::{Report, SLICE, Score};
 use hotset_core::run::Planner;
@@ -169,11 +170,11 @@ impl PlannerHandle {
         self.inbox().news.clone().unwrap_or_default()
     }
 
-    /// The home has heard of this.
+    /// The home has heard of this, the first of all that there is to tell.
     pub(crate) fn news_told(&self, told: &PackageNews) {
         if let Some(news) = &mut self.inbox().news {
-            news.written.retain(|package| !told.written.contains(package));
-            news.lost.retain(|package| !told.lost.contains(package));
+            news.written.drain(..told.written.len().min(news.written.len()));
+            news.lost.drain(..told.lost.len().min(news.lost.len()));
         }
     }
 
@@ -206,26 +207,22 @@ impl Told {
 impl Engine {
     /// What became of packages of a job that the home is to be told, where that is another node.
     pub fn package_news(&self, job: &str) -> PackageNews {
-        let mut state = self.shared.lock();
-        let planner = state.jobs.named(job).ok().and_then(|job| job.planner.clone());
-        drop(state);
-        planner.map(|planner| planner.news()).unwrap_or_default()
+        self.planner_of(job).map(|planner| planner.news()).unwrap_or_default()
     }
 
     /// The home was told.
     pub fn package_news_told(&self, job: &str, news: &PackageNews) {
-        if let Ok(job) = self.shared.lock().jobs.named(job)
-            && let Some(planner) = &job.planner
-        {
-            planner.news_told(news);
-        }
+        let planner = self.planner_of(job);
+        planner.into_iter().for_each(|planner| planner.news_told(news));
+    }
+
+    fn planner_of(&self, job: &str) -> Option<Arc<PlannerHandle>> {
+        self.shared.lock().jobs.named(job).ok()?.planner.clone()
     }
 
     /// What became of packages on another node of a job that this one is the home of.
     pub fn note_packages(&self, job: &str, news: &PackageNews) {
-        if let Ok(job) = self.shared.lock().jobs.named(job)
-            && let Some(planner) = &job.planner
-        {
+        if let Some(planner) = self.planner_of(job) {
             news.written.iter().for_each(|&package| planner.written(package));
             news.lost.iter().for_each(|&package| planner.lost(package));
         }

@@ -20,7 +20,7 @@ use hotset_core::{Error, Id, Result};
 
 use crate::cluster::{Kept, Placed, Unplaced};
 use crate::engine::Shared;
-use crate::jobs::Job;
+use crate::jobs::{Job, PackageSource};
 use crate::packing::{self, NewPackages};
 use crate::planner::PlannerHandle;
 use crate::read_on::read_ahead;
@@ -82,6 +82,7 @@ fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Res
     let job = state.jobs.still(serial)?;
     let (name, samples) = (job.name().to_owned(), job.dataset.samples());
     let (planner, (cluster, _)) = (job.planner.clone(), job.nodes.cluster()?);
+    let source = job.packages.source().cloned();
     drop(state);
     let Placed { plan, layout } = cluster.plan(&name, epoch, world)?;
     check_placed(&plan, &layout, &name, (epoch, world))?;
@@ -96,11 +97,15 @@ fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Res
     let own = planner.and_then(|planner| planner.planner().sized_packages());
     if own.is_none() && (layout.is_by_runs() || layout.made().is_some()) {
         return Err(Error::changed(format!(
-            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node has not, or cannot reach: use \
-             the same data on all nodes, and a place for `packages=` that all of them reach"
+            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node does not have or cannot reach: \
+             use the same data on all nodes, and a place for `packages=` that all of them reach"
         )));
     }
-    let packing = layout.packing().owned_by(&layout.ownership(None));
+    let mut packing = layout.packing().owned_by(&layout.ownership(None));
+    if let Some(PackageSource::Store(store)) = source {
+        // A node that was started again has made some of them before.
+        packing.packages.retain(|(number, _)| store.length(*number).is_none());
+    }
     let packages = NewPackages::new(Some(&plan), packing.clone(), samples);
     let schedule = placed(Schedule::new(plan, samples).with_packages(own), layout);
     let made = schedule.packages().cloned();

@@ -103,7 +103,9 @@ fn sorted(place: &Place, catalog: &Catalog, capacity: u64) -> Option<Place> {
 /// The bytes of a package, where they are made for a `part` of what all nodes keep; none where that is too small.
 fn package_bytes(request: &JobRequest, place: &Place, (role, part): (Role, u64)) -> Option<u64> {
     match place {
-        Place::Store(_) if !role.is_alone() => packages::size(request.package_bytes, part),
+        Place::Store(_) if !role.is_alone() => {
+            packages::size(request.package_bytes, part).filter(|&bytes| packages::fit(bytes, part))
+        }
         _ => Some(request.package_bytes),
     }
 }
@@ -202,7 +204,7 @@ impl Ready {
         let (strategy, entry) = entries(request)?;
         check_pair(strategy, entry, catalog.bytes(), granted)?;
         // Packages are read by one node, so they are as large as its part of a cache allows.
-        let part = if terms.role.is_alone() { wanted } else { granted.min(wanted) };
+        let part = terms.wanted.min(wanted);
         let sorted = place.and_then(|place| sorted(place, catalog, wanted));
         let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
@@ -265,6 +267,7 @@ impl Ready {
                 let strategy = planner.strategy();
                 strategy.needs_losses() || planner.looks_at_residents() || strategy.adapts()
             }),
+            packs,
             remarks,
         };
         let mut cache = terms.cache.is_none().then(|| Cache::new(policy, catalog.len()));
@@ -295,6 +298,8 @@ impl Ready {
             Some(Place::Store(packaging)) => Some(Arc::new(PackingQueue::new(packaging))),
             _ => None,
         };
+        // What is found on another node than the home may be of use before a plan says so.
+        let found = if terms.role.is_follower() { &[] } else { &found[..] };
         let living = found.iter().map(|(number, _)| *number);
         job.equip(planner, JobPackages::new(place.and_then(Place::source), queue, living));
         let waiting = job.waiting();

@@ -191,7 +191,13 @@ impl Snapshot {
         }
         if !same_packages {
             // Their numbers mean others in another place, and runs of another length are others.
-            self.schedules.iter_mut().for_each(|saved| saved.packages.clear());
+            for saved in &mut self.schedules {
+                saved.packages.clear();
+                let layout = Layout::restore(&saved.layout, "").filter(|layout| layout.made().is_some());
+                if let Some(layout) = layout {
+                    saved.layout = layout.without_packages().save();
+                }
+            }
             self.planner.packing = SavedPacking::default();
         }
         self.request = request.clone();

@@ -112,7 +112,7 @@ impl Opener<'_> {
             if members.place.is_none() && opening.run.is_none() {
                 members.earlier = before.first().map(|found| found.epoch);
             }
-            self.home.into_iter().for_each(|home| home.begun(job, !grant.one_host));
+            self.home.into_iter().for_each(|home| home.begun(job, &grant));
             claim.insert(job, members);
             grant
         };
@@ -184,13 +184,18 @@ impl Opener<'_> {
         self.home.map(AtHome::role).unwrap_or_default()
     }
 
+    /// On a cluster a job may go on elsewhere when this server, or its trainer here, has gone: nothing is taken for left over.
+    fn tidying(&self, peer: Peer) -> Tidying<'_> {
+        Tidying::Own(self.leftovers.filter(|_| self.home.is_none()), peer.process)
+    }
+
     fn restore(&self, peer: Peer, opening: &JobOpening, snapshot: &Snapshot) -> Result<JobGrant> {
-        let place = packaging::place(self.engine, opening, Tidying::Own(self.leftovers, peer.process))?;
+        let place = packaging::place(self.engine, opening, self.tidying(peer))?;
         self.engine.restore_job_as(peer.session, opening.request.clone(), place, snapshot, self.role())
     }
 
     fn open_afresh(&self, peer: Peer, opening: &JobOpening) -> Result<JobGrant> {
-        let place = packaging::place(self.engine, opening, Tidying::Own(self.leftovers, peer.process))?;
+        let place = packaging::place(self.engine, opening, self.tidying(peer))?;
         self.engine.open_job_as(peer.session, opening.request.clone(), place, self.role())
     }
 

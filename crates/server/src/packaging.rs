@@ -15,7 +15,7 @@ use crate::runs::base_name;
 /// The highest number that is taken for one that was counted up to: everything below it takes memory.
 const MOST_PACKAGES: u32 = 1 << 24;
 
-/// Whose it is to tidy up a place for packages.
+/// Who tidies up a place for packages.
 #[derive(Clone, Copy)]
 pub(crate) enum Tidying<'a> {
     /// This server's: what an earlier one left unfinished is removed. With leftovers its packages are noted if they must not

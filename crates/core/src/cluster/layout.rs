@@ -172,6 +172,12 @@ impl Layout {
         Self { packing, ..self }
     }
 
+    /// The same without packages that are made: samples are owned one by one.
+    #[must_use]
+    pub fn without_packages(self) -> Self {
+        Self { made: None, packing: Packing::default(), ..self }
+    }
+
     /// What all nodes pack while they carry the plan out.
     pub fn packing(&self) -> &Packing {
         &self.packing

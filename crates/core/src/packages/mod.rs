@@ -20,8 +20,7 @@ mod runs;
 mod saved;
 
 pub use mixing::{BATCH, Mixing};
-pub(crate) use packer::fit;
-pub use packer::{Chosen, Draft, LARGE, Packer, PackingInputs};
+pub use packer::{Chosen, Draft, LARGE, Packer, PackingInputs, fit};
 pub use packing::Packing;
 pub use runs::runs;
 

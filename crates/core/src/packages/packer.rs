@@ -217,11 +217,13 @@ impl Packer {
         for (owner, ids) in owned {
             for mut ids in cut(&ids) {
                 let place = places[ids[0] as usize];
-                // What has moved in from older packages may be its owner's by those alone.
-                if let Some(at) = ids.iter().position(|&id| ownership.package_owner(id) == Some(owner)) {
+                // A sample may have its owner from the package that it has lain in alone. Where all have, none of them can stand for
+                // the new package, and they stay where they are.
+                let own = ids.iter().position(|&id| ownership.package_owner(id) == Some(owner));
+                if let Some(at) = own {
                     ids.swap(0, at);
+                    packing.push((place, ids));
                 }
-                packing.push((place, ids));
             }
         }
         packing.sort_unstable_by_key(|(place, _)| *place);
@@ -275,7 +277,7 @@ fn read(packages: &Packages, ids: impl Iterator<Item = Id>) -> (Vec<(u32, Vec<Id
 }
 
 /// Whether two packages of `bytes` are at most a quarter of a cache of `capacity`.
-pub(crate) fn fit(bytes: u64, capacity: u64) -> bool {
+pub fn fit(bytes: u64, capacity: u64) -> bool {
     bytes > 0 && bytes.checked_mul(8).is_some_and(|eight| eight <= capacity)
 }
 

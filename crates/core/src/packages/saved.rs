@@ -12,6 +12,7 @@ impl Packages {
         let mut writer = Writer::new(self.of.len());
         writer.bits([self.given].into_iter());
         let living: Vec<u32> = self.living().collect();
+        writer.number(u64::from(self.next()));
         writer.number(living.len() as u64);
         let mut next = 0;
         for number in living {
@@ -31,6 +32,7 @@ impl Packages {
     pub fn restore(saved: &[u8], samples: usize) -> Option<Self> {
         let mut reader = Reader::open(saved, "packages", samples)?;
         let given = reader.bits(1)?.next()?;
+        let after = usize::try_from(reader.number()?).ok()?;
         let mut packages = Self { given, ..Self::new(samples) };
         let mut next = 0u32;
         for _ in 0..reader.number()? {
@@ -49,6 +51,9 @@ impl Packages {
             packages.packages.push(Package { members, first, packed, bytes, extent });
         }
         reader.end()?;
+        // Numbers of packages that hold nothing any more are not given once more.
+        let fits = (packages.packages.len()..=samples.max(1 << 24)).contains(&after);
+        packages.packages.resize(if fits { after } else { return None }, Package::default());
         Some(packages)
     }
 }
@@ -76,6 +81,7 @@ mod tests {
             let saved = packages.save();
             let restored = Packages::restore(&saved, 300).unwrap();
             prop_assert!(restored.living().eq(packages.living()));
+            prop_assert_eq!(restored.next(), packages.next());
             for package in packages.living() {
                 let of = |all: &Packages| {
                     let (bytes, extent) = (all.bytes(package), all.extent(package));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{JobRun, Planner, Saved};
 use crate::cache::Cache;
 use crate::cluster::Layout;
-use crate::packages::Packages;
+use crate::packages::{Packages, Packing};
 use crate::policy::Sizes;
 use crate::sampling::Plan;
 use crate::schedule::{Outcome, Schedule, Stage};
@@ -71,8 +71,9 @@ impl RunState {
             let packages = planner.packages().map(|all| saved.packages_of(all, sizes, &known));
             schedule.set_packages(packages.zip(saved.package));
             if !saved.layout.is_empty() {
+                // What was being packed with it is not known to be on its way any more.
                 let layout = Layout::restore(&saved.layout, own).ok_or_else(misfit)?;
-                schedule.set_layout(Arc::new(layout));
+                schedule.set_layout(Arc::new(layout.with_packing(Packing::default())));
             }
         }
         let restored = cache.map_or(Ok(()), |(cache, granted)| {

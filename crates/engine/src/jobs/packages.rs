@@ -113,9 +113,20 @@ impl Job {
             PackageSource::Store(store) => store.place().to_owned(),
             PackageSource::Runs => String::new(),
         };
-        let packages = self.run.schedules().values().next_back().and_then(Schedule::packages);
+        let newest = self.run.schedules().values().next_back();
+        let packages = newest.and_then(Schedule::packages);
+        let ownership = newest.and_then(Schedule::ownership);
+        // On a cluster those that this node owns.
+        let owns = |packages: &Packages, package: u32| {
+            let first = packages.first(package);
+            ownership.is_none_or(|ownership| first.is_some_and(|first| ownership.owns_package(first)))
+        };
         let living = |sum: fn(&Packages, u32) -> u64| {
-            packages.map_or(0, |packages| packages.living().map(|package| sum(packages, package)).sum())
+            let of = |packages: &Arc<Packages>| -> u64 {
+                let own = packages.living().filter(|&package| owns(packages, package));
+                own.map(|package| sum(packages, package)).sum()
+            };
+            packages.map_or(0, of)
         };
         Some(PackageStats {
             place,

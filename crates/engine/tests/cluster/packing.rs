@@ -9,7 +9,8 @@ use hotset_core::Id;
 use hotset_core::counters::PlanCounters;
 use hotset_core::sampling::{Event, Plan};
 use hotset_core::schedule::Schedule;
-use hotset_engine::{Engine, Placed};
+use hotset_engine::{Engine, Packaging, Place, Placed};
+use hotset_store::package::PackageStore;
 
 use super::nodes::{Made, Nodes, carried_out, name, view};
 use crate::common::within;
@@ -156,6 +157,41 @@ fn a_node_that_is_lost_takes_no_package_with_it_that_others_can_read() {
 }
 
 #[test]
+fn a_node_that_is_started_again_removes_nothing_that_others_have_made() {
+    within("a node that comes back", || {
+        let place = tempfile::tempdir().unwrap();
+        let made = made(place.path(), 2, &[0, 1]);
+        let mut nodes = Nodes::new(&made);
+        train(&nodes, 0);
+        // Nearly everything is packed in this epoch, for the plan after.
+        let plan = nodes.begin(0, 1).unwrap();
+        nodes.begin(1, 1).unwrap();
+        let half = plan.rank_len() / 2;
+        nodes.train_all(&plan, &[0..half, 0..half], 16);
+        let engine = made.engine(&nodes.shared, 1);
+        let session = engine.attach();
+        engine.open_dataset(session, &nodes.opened[1]);
+        let path = place.path().to_str().unwrap();
+        let store = PackageStore::open(path, &BTreeMap::new(), (&nodes.opened[1]).into(), "job").unwrap();
+        let scan = store.scan(&mut |_| {}).unwrap();
+        let found: Vec<(u32, Vec<Id>)> =
+            scan.packages.iter().map(|found| (found.number, found.ids())).collect();
+        let (before, next) = (found.len(), scan.next().unwrap());
+        assert!(before > 2, "{before} are written by then");
+        let packaging = Place::Store(Packaging { store: Arc::new(store), found, next, keep: true });
+        engine.open_job_as(session, nodes.request.clone(), Some(packaging), made.role(1)).unwrap();
+        nodes.replace(1, engine, session);
+        (0..2).for_each(|rank| drop(nodes.begin_at(rank, 1, half as u64).unwrap()));
+        nodes.train_all(&plan, &[half..plan.rank_len(), half..plan.rank_len()], 16);
+        assert!(files(place.path()).len() >= before);
+        let plan = train(&nodes, 2);
+        let sum = nodes.sum(2);
+        assert_eq!((sum.served(), sum.clock.packages_lost), (plan.len() as u64, 0));
+        assert!(sum.plan.packed > 300, "{} come in packages", sum.plan.packed);
+    });
+}
+
+#[test]
 fn a_new_home_goes_on_with_the_packages_that_there_are() {
     within("a new home", || {
         let place = tempfile::tempdir().unwrap();
@@ -193,10 +229,11 @@ fn what_has_moved_on_is_removed_by_its_owner_and_a_job_that_ends_elsewhere_remov
         let made = made(place.path(), 2, &[0, 1]);
         let nodes = Nodes::new(&made);
         (0..14).for_each(|epoch| drop(train(&nodes, epoch)));
-        let stats = nodes.stats(0).packages.unwrap();
+        let stats = [0, 1].map(|node| nodes.stats(node).packages.unwrap());
+        let known: u64 = stats.iter().map(|stats| stats.packages).sum();
         let there = files(place.path()).len() as u64;
-        assert!(stats.packages > 20 && there <= stats.packages + 20, "{there} of {}", stats.packages);
-        let samples: u64 = stats.samples;
+        assert!(known > 20 && there <= known + 20, "{there} of {known}");
+        let samples: u64 = stats.iter().map(|stats| stats.samples).sum();
         assert!(samples <= made.sizes.len() as u64 && samples > 1_000, "{samples} lie in packages");
         nodes.engines[1].end_job("job");
         assert_eq!(files(place.path()).len() as u64, there);

@@ -196,7 +196,16 @@ impl Node {
                 return Err(Error::invalid("an invitation is of another dataset than its job"));
             }
             let place = packaging::place(&service.engine, &opening, Tidying::Elsewhere)?;
-            service.engine.open_job_as(session, opening.request, place, role)
+            let grant = service.engine.open_job_as(session, opening.request, place, role)?;
+            if opened.packs && !grant.packs {
+                service.engine.end_job(&name);
+                return Err(Error::invalid(format!(
+                    "node `{}` cannot use the packages of job `{name}` ({}): give `packages=` a place that all nodes reach",
+                    self.name,
+                    grant.remarks.join("; ")
+                )));
+            }
+            Ok(grant)
         };
         let grant = match open() {
             Ok(grant) => grant,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Kind, Result};
-use hotset_engine::Role;
+use hotset_engine::{JobGrant, Role};
 use hotset_wire::nodes::{Begun, Forward, Forwarded, Invite, Leave, Noted, Opened, answer, question};
 use hotset_wire::proto::{self, Launch, OpenDataset, OpenJob, Request, Response, request, response};
 
@@ -56,16 +56,17 @@ impl AtHome {
         Role::Home { capacity: self.invite.opened.as_ref().map_or(0, |opened| opened.capacity) }
     }
 
-    /// The job has begun: others may take part from now on. `follows_seed` says that its plans need nothing but its seed.
-    pub(crate) fn begun(&self, job: &str, follows_seed: bool) {
+    /// The job has begun: others may take part from now on.
+    pub(crate) fn begun(&self, job: &str, grant: &JobGrant) {
         let mut invite = self.invite.clone();
         if let Some(opened) = &mut invite.opened {
-            (opened.opening, opened.follows_seed) = (unique(), follows_seed);
+            (opened.opening, opened.follows_seed) = (unique(), !grant.one_host);
+            opened.packs = grant.packs;
         }
         let takes_scores = self.node.service().is_ok_and(|service| service.engine.takes_scores(job));
         let home = Arc::new(HomeJob::new(job.to_owned(), invite, self.fence, takes_scores));
         let before = self.node.jobs.here.lock().insert(job.to_owned(), home);
-        before.into_iter().for_each(|before| before.leave(Left::Ended));
+        before.into_iter().for_each(|before| before.leave(Left::Anew));
     }
 
     /// A process has opened the job, and is a rank of it if its launcher says so.

@@ -129,6 +129,7 @@ pub fn run(scenario: &Scenario, job: &Job, nodes: &Nodes) -> Result<NodesOutcome
     let whole = part.saturating_mul(nodes.count as u64);
     // A package is read by one node, so it is as large as that one's cache allows.
     let packages = scenario.packages.and_then(|asked| packages::size(asked, part));
+    let packages = packages.filter(|&bytes| packages::fit(bytes, part));
     let config = job.config(scenario, whole, packages)?;
     let cluster = Cluster::new(nodes.count, part, config.clone(), nodes.placement);
     let packs = cluster.takes_packages();

@@ -73,8 +73,10 @@ struct State {
 /// How a job has left its home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It has ended, or has begun anew.
+    /// It has ended for good.
     Ended,
+    /// It has begun anew.
+    Anew,
     /// It goes on elsewhere, or will.
     Moved,
 }
@@ -308,6 +310,7 @@ impl HomeJob {
                 Some(Left::Ended) => {
                     return Some(Followed { over: true, ended: true, ..Followed::default() });
                 }
+                Some(Left::Anew) => return Some(Followed { over: true, ..Followed::default() }),
                 Some(Left::Moved) => return None,
                 None => {}
             }
