@@ -94,8 +94,9 @@ fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Res
         return Ok(state);
     }
     drop(state);
-    let own = planner.and_then(|planner| planner.planner().sized_packages());
-    if own.is_none() && (layout.is_by_runs() || layout.made().is_some()) {
+    let packs = layout.is_by_runs() || layout.made().is_some();
+    let own = planner.filter(|_| packs).and_then(|planner| planner.planner().sized_packages());
+    if own.is_none() && packs {
         return Err(Error::changed(format!(
             "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node does not have or cannot reach: \
              use the same data on all nodes, and a place for `packages=` that all of them reach"
@@ -262,8 +263,8 @@ fn draw<'a>(
             (Schedule::new(plan, samples).with_packages(packages), packing)
         }
         Some((cluster, _)) => {
-            let (plan_as_drawn, packages_of) = (Plan::clone(&plan), packages.clone());
-            let drawn = Unplaced { plan: plan_as_drawn, dataset, packages: packages_of, fixed, kept };
+            let drawn =
+                Unplaced { plan: Plan::clone(&plan), dataset, packages: packages.clone(), fixed, kept };
             let settled = cluster.settle(&name, drawn);
             if settled.is_err()
                 && let Some(job) = shared.lock().jobs.get_mut(serial)
