@@ -307,8 +307,12 @@ fn what_a_job_is_served_depends_on_no_other_job() {
             let engine = Engine::new(Config { memory: Some(500_000), ..config() });
             let _other = others.then(|| open(&engine, &many, "other", "100%", "lru", 1));
             let mut reader = Reader::of_job(&engine, &few, "job");
+            // Left to itself, `carousel` goes by how fast storage was.
+            let fresh = [("fresh".to_owned(), "0.25".to_owned())];
+            let strategy_settings = fresh.into_iter().filter(|_| strategy == "carousel").collect();
             let strategy = Some(strategy.into());
-            let asked = JobRequest { strategy, policy: None, ..asked(&few, "job", "20%", "", 3) };
+            let asked =
+                JobRequest { strategy, strategy_settings, policy: None, ..asked(&few, "job", "20%", "", 3) };
             let grant = engine.open_job(reader.session, asked, None).unwrap();
             assert_eq!((grant.asked, grant.granted), (400_000, if others { 222_222 } else { 400_000 }));
             [0, 1].map(|epoch| {
