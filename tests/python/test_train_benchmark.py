@@ -66,9 +66,9 @@ def test_a_sweep_is_narrowed_by_what_tells_its_runs_apart() -> None:
 
 
 def test_sets_of_the_papers_have_five_seeds_of_each_run_seed_by_seed() -> None:
-    chosen = ("--only", "uniform+lru", "--only", "cis", "--model", "mobilenet", "--list")
+    chosen = ("--only", "iis", "--only", "hybrid", "--model", "mobilenet", "--list")
     assert benchmark("sweep", "models", *chosen).splitlines() == [
-        f"cifar10 mobilenet {run} seed {seed}" for seed in range(5) for run in ("uniform+lru", "cis+lru")
+        f"cifar10 mobilenet {run} seed {seed}" for seed in range(5) for run in ("iis+icache", "hybrid+impact")
     ]
 
 
