@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,15 +78,13 @@ SHADE = (Run("pads", "app", {"repeat": 3}), Run("batchloss", "minio"), Run("quiv
 
 def accuracy() -> Iterator[Run]:
     """Accuracy against storage reads: five seeds of all; `lru` once, for its reads."""
-    for seed in range(5):
-        yield from (replace(run, seed=seed) for run in (*FIVE_SEEDS, *BASE))
+    yield from _five((*FIVE_SEEDS, *BASE))
     yield DEFAULT
 
 
 def controls() -> Iterator[Run]:
     """Simpler ways to read as little as `carousel` at 0.25: five seeds."""
-    for seed in range(5):
-        yield from (replace(run, seed=seed) for run in CONTROLS)
+    yield from _five(CONTROLS)
 
 
 def windows() -> Iterator[Run]:
@@ -128,35 +126,38 @@ def schedules() -> Iterator[Run]:
 
 
 def models() -> Iterator[Run]:
-    """The other models, one seed of each: iCache's table I and ImPACT's table I."""
-    for model in MODELS:
-        for run in (DEFAULT, *BASE, *FIVE_SEEDS[1:3]):
-            if model != "resnet18" or run in BASE:
-                yield replace(run, model=model)
+    """The other models, and `cis`: iCache's table I and ImPACT's table I; five seeds."""
+    runs = (DEFAULT, *BASE, *FIVE_SEEDS[1:3])
+    pairs = ((model, run) for model in MODELS for run in runs if model != "resnet18" or run in BASE)
+    yield from _five(replace(run, model=model) for model, run in pairs)
 
 
 def shufflenet() -> Iterator[Run]:
-    """ShuffleNet alone, one seed of all that `accuracy` trains."""
-    for run in FIVE_SEEDS:
-        yield replace(run, model="shufflenet")
+    """ShuffleNet alone, all that `accuracy` trains; five seeds."""
+    yield from _five(replace(run, model="shufflenet") for run in FIVE_SEEDS)
 
 
 def substitution() -> Iterator[Run]:
-    """What takes the place of an easy sample that is missing: iCache's table III."""
-    for run in SUBSTITUTES:
-        yield run
-    for run in (DEFAULT, FIVE_SEEDS[1], *SUBSTITUTES):
-        yield replace(run, model="shufflenet")
+    """What takes the place of an easy sample that is missing: iCache's table III; five seeds."""
+    others = (replace(run, model="shufflenet") for run in (DEFAULT, FIVE_SEEDS[1], *SUBSTITUTES))
+    yield from _five((*SUBSTITUTES, *others))
 
 
 def evaluation() -> Iterator[Run]:
-    """History, hybrid and real time beside each other: ImPACT's figures 15 and 16."""
-    yield from EVALUATION
+    """History, hybrid and real time beside each other: ImPACT's figures 15 and 16; five seeds."""
+    yield from _five(EVALUATION)
 
 
 def shade() -> Iterator[Run]:
-    """Hit ratios beside SHADE's: its figure 12."""
-    yield from SHADE
+    """Hit ratios beside SHADE's: its figure 12; five seeds."""
+    yield from _five(SHADE)
+
+
+def _five(runs: Iterable[Run]) -> Iterator[Run]:
+    """Five seeds of each, seed by seed."""
+    every = list(runs)
+    for seed in range(5):
+        yield from (replace(run, seed=seed) for run in every)
 
 
 _ACCURACY = (accuracy, controls, windows, screen, confirm, treated, schedules)

@@ -24,6 +24,10 @@ from .run import Run
 
 _HISTORY, _HYBRID, _REALTIME = Run("iis", "icache"), Run("hybrid", "impact"), Run("realtime", "icache")
 _DEFAULT, _BASE = Run("uniform", "lru"), Run("cis", "lru")
+_DEFAULT_IS = (
+    "`Default` is `uniform+lru`, or `uniform+minio` where that has more seeds, since their plans are the same"
+)
+_ANY: dict[str, Any] = {"epochs": 0, "batch": 0, "images": 0, "rate": 0.0, "warm": 0.0}
 _BY_H, _BY_NONE = Run("iis", "icache", {"substitute": "h"}), Run("iis", "icache", {"substitute": "off"})
 
 
@@ -182,7 +186,7 @@ def icache_table_1(groups: list[Group]) -> str:
         groups,
         papers.ICACHE_TABLE_1,
         {"Default": _DEFAULT, "iCache": _HISTORY},
-        "`Default` is `uniform+lru`, `iCache` is `iis+icache`.",
+        f"{_DEFAULT_IS}, `iCache` is `iis+icache`.",
     )
 
 
@@ -205,7 +209,7 @@ def impact_table_1(groups: list[Group]) -> str:
         groups,
         papers.IMPACT_TABLE_1,
         {"Default": _DEFAULT, "Base": _BASE, "ImPACT": _HYBRID},
-        "`Default` is `uniform+lru`, `Base` is `cis+lru`, `ImPACT` is `hybrid+impact`.",
+        f"{_DEFAULT_IS}, `Base` is `cis+lru`, `ImPACT` is `hybrid+impact`.",
     )
 
 
@@ -327,17 +331,21 @@ def _beside(
 def _found(groups: list[Group], run: Run) -> Group | None:
     """The group of that run, whatever its epochs, batch and number of images; the largest first.
 
-    Of `uniform`, where it was not run with that policy, any: accuracy is the plan's alone.
+    Of `uniform` also the one with `minio`, if it has more seeds: accuracy is the plan's alone.
     """
-    same = [
-        group
-        for group in groups
-        if replace(run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
-        == replace(group.run, epochs=0, batch=0, images=0, rate=0.0, warm=0.0)
-    ]
-    if not same and (run.strategy, run.policy) == ("uniform", "lru"):
-        return _found(groups, replace(run, policy="minio"))
-    return max(same, key=lambda group: (group.run.epochs, len(group.lines)), default=None)
+    wanted = [run]
+    if (run.strategy, run.policy) == ("uniform", "lru"):
+        wanted.append(replace(run, policy="minio"))
+    same = [group for group in groups if any(_alike(group.run, each) for each in wanted)]
+    return max(
+        same,
+        key=lambda group: (group.run.epochs, len(group.lines), group.run.policy == run.policy),
+        default=None,
+    )
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return replace(one, **_ANY) == replace(other, **_ANY)
 
 
 def _percent(group: Group, value: Callable[[dict[str, Any]], float | None], digits: int = 2) -> str:

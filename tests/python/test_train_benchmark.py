@@ -65,6 +65,29 @@ def test_a_sweep_is_narrowed_by_what_tells_its_runs_apart() -> None:
     ]
 
 
+def test_sets_of_the_papers_have_five_seeds_of_each_run_seed_by_seed() -> None:
+    chosen = ("--only", "iis", "--only", "hybrid", "--model", "mobilenet", "--list")
+    assert benchmark("sweep", "models", *chosen).splitlines() == [
+        f"cifar10 mobilenet {run} seed {seed}" for seed in range(5) for run in ("iis+icache", "hybrid+impact")
+    ]
+
+
+def test_the_papers_default_is_the_uniform_with_the_most_seeds(
+    train_module: Callable[[str], Any], tmp_path: Path
+) -> None:
+    tables, results, Run = train_module("tables"), train_module("results"), train_module("run").Run
+    out = tmp_path / "results.jsonl"
+
+    def default(*seeds: tuple[str, int]) -> Any:
+        lines = [{"run": asdict(Run("uniform", policy, seed=seed)), "top1": 90.0} for policy, seed in seeds]
+        out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return tables._found(results.read([out]), Run("uniform", "lru")).run.policy
+
+    assert default(("minio", 0), ("lru", 0)) == "lru"
+    assert default(("lru", 0), ("minio", 0), ("minio", 1)) == "minio"
+    assert default(("minio", 0)) == "minio"
+
+
 def test_a_trace_has_the_losses_of_every_epoch(images: Path, tmp_path: Path) -> None:
     trace, size = tmp_path / "trace.npz", ("--model", "shufflenet", "--batch", "16", "--epochs", "2")
     benchmark("train", "--data", images, "--out", tmp_path / "out.jsonl", "--trace", trace, *size)
