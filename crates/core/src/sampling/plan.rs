@@ -13,6 +13,9 @@ use crate::Id;
 use crate::importance::Keys;
 use crate::saved::{Reader, Writer};
 
+/// What a saved plan is told by; another name where it is written otherwise, so that older ones are refused.
+const SEAL: &str = "plan 2";
+
 /// Something that happens before a slot is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -219,12 +222,12 @@ impl Plan {
         if let Some(keys) = &self.keys {
             keys.write(&mut writer, known);
         }
-        writer.seal("plan")
+        writer.seal(SEAL)
     }
 
     /// What [`Self::save`] wrote for as many samples beside the same `known` scores; nothing if it cannot be that.
     pub fn restore(samples: usize, saved: &[u8], known: &[f32]) -> Option<Self> {
-        let mut reader = Reader::open(saved, "plan", samples)?;
+        let mut reader = Reader::open(saved, SEAL, samples)?;
         let (epoch, world) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
         let (padded, selected_high) = (usize::try_from(reader.number()?).ok()?, reader.number()?);
         let (ids, left_out, unserved) = (reader.ids()?, reader.ids()?, reader.ids()?);

@@ -69,14 +69,19 @@ fn find(
     }
     let by_runs = ByRuns::new(sizes, values, capacity, seed);
     let lengths = if asked > 0 { vec![asked] } else { LENGTHS.rev().map(|bits| 1u64 << bits).collect() };
-    let (mut best, mut shortest): (Option<Mixing>, Option<u64>) = (None, None);
+    let (mut best, mut tried, mut too_large): (Option<Mixing>, Option<u64>, Option<u64>) = (None, None, None);
     for length in lengths {
         if length.saturating_mul(LEAST) > by_runs.mix_bytes() {
+            too_large = Some(length);
             continue;
         }
         let packages = runs(&**sizes, length, |id| sizes.gap_after(id));
-        shortest = Some(length);
-        if packages.largest() == 0 || packages.largest().saturating_mul(LEAST) > by_runs.mix_bytes() {
+        tried = Some(length);
+        if packages.largest().saturating_mul(LEAST) > by_runs.mix_bytes() {
+            too_large = Some(packages.largest());
+            continue;
+        }
+        if packages.largest() == 0 {
             continue;
         }
         if values.text(ORDER.name) == "runs" {
@@ -89,23 +94,19 @@ fn find(
         }
         best = best.filter(|best| best.decisive() >= mixing.decisive()).or(Some(mixing));
     }
-    let Some(shortest) = shortest else {
-        return Err(format!(
-            "{LEAST} runs of {} are more than the {} in which runs are mixed: raise `cache` or `mix_share`{}",
-            human(asked.max(1 << LENGTHS.start())),
-            human(by_runs.mix_bytes()),
-            if asked > 0 { ", or lower `package_size`" } else { "" }
-        ));
-    };
+    let mix = human(by_runs.mix_bytes());
     Err(best.map_or_else(
-        || {
-            format!(
-                "runs of {} and more, of samples below {} that lie side by side in one object, are none, or 32 of them are more \
-                 than the {} in which runs are mixed",
-                human(shortest),
-                human(LARGE),
-                human(by_runs.mix_bytes())
-            )
+        || match (too_large, tried) {
+            (Some(bytes), _) => format!(
+                "{LEAST} runs of {} are more than the {mix} in which runs are mixed: raise `cache` or `mix_share`{}",
+                human(bytes),
+                if asked > 0 { ", or lower `package_size`" } else { "" }
+            ),
+            (None, length) => format!(
+                "nowhere do {} of samples below {} lie side by side in one object",
+                human(length.unwrap_or_default()),
+                human(LARGE)
+            ),
         },
         |best| {
             let kinds = if best.labels.is_some() { "labels" } else { "runs" };
