@@ -5,7 +5,7 @@
 //!
 //! A job that resumes works out from the seed alone what the previous plan left out.
 //!
-//! With `order=runs` the permutation is one that storage can read run after run ([`super::by_runs`]): small samples that lie
+//! With `order=runs` the permutation is one that storage can read run after run: small samples that lie
 //! side by side in shards take one request a run instead of one a sample, and are mixed in half of the cache. `order=auto` does
 //! so where that mixes labels (without labels: runs) at least 0.95 times as well as a shuffle, and draws each sample by itself
 //! elsewhere. The other half of the cache keeps whole runs. `hotset stats` shows how well plans mix.
