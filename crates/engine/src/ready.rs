@@ -172,8 +172,13 @@ pub(crate) fn cache_key(
 /// The strategy and the policy that a job asks for.
 fn entries(request: &JobRequest) -> Result<(Option<&'static sampling::Entry>, &'static policy::Entry)> {
     let strategy = request.strategy.as_deref().map(sampling::find).transpose()?;
-    let name = request.policy.as_deref().or(strategy.map(|s| s.policy)).unwrap_or(policy::DEFAULT);
-    Ok((strategy, policy::find(name)?))
+    let settings = || texts(&request.strategy_settings);
+    let own = strategy.map(|strategy| strategy.policy_for(settings()));
+    let entry = policy::find(request.policy.as_deref().or(own).unwrap_or(policy::DEFAULT))?;
+    if let Some(strategy) = strategy {
+        strategy.check_policy(settings(), entry.name)?;
+    }
+    Ok((strategy, entry))
 }
 
 /// A job that can be taken in.
@@ -205,7 +210,14 @@ impl Ready {
         check_pair(strategy, entry, catalog.bytes(), granted)?;
         // Packages are read by one node, so they are as large as its part of a cache allows.
         let part = terms.wanted.min(wanted);
-        let sorted = place.and_then(|place| sorted(place, catalog, wanted));
+        let by_runs = strategy.is_some() && sampling::asks_for_runs(texts(&request.strategy_settings));
+        if by_runs && !terms.role.is_alone() {
+            return Err(Error::invalid(
+                "plans by runs are for one host so far: leave `order` out on a cluster, or set `order=exact`",
+            ));
+        }
+        // How well plans by runs mix was settled when the runs were chosen.
+        let sorted = place.filter(|_| !by_runs).and_then(|place| sorted(place, catalog, wanted));
         let place = sorted.as_ref().or(place);
         let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
         let (policy, mut planner) = match strategy {
@@ -240,7 +252,7 @@ impl Ready {
             && (request.packages.is_some() || policy.takes_packages())
         {
             let why = no_packages(request, place, entry, &*policy, part);
-            remarks.push(format!("`packages` are off: {why}"));
+            remarks.push(if by_runs { why } else { format!("`packages` are off: {why}") });
         }
         let place = place.filter(|_| packs);
         let found = place.map(|place| place.found(catalog.len())).unwrap_or_default();
@@ -265,7 +277,10 @@ impl Ready {
             granted,
             one_host: planner.as_ref().is_some_and(|planner| {
                 let strategy = planner.strategy();
-                strategy.needs_losses() || planner.looks_at_residents() || strategy.adapts()
+                strategy.needs_losses()
+                    || planner.looks_at_residents()
+                    || strategy.adapts()
+                    || planner.packs()
             }),
             packs,
             remarks,

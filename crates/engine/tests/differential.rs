@@ -18,7 +18,7 @@ use hotset_core::policy::Sizes;
 use hotset_core::run::{self, Batch, Inputs, Replay, Run, Trainer};
 use hotset_core::sampling::{Plan, Reevaluation};
 use hotset_core::{Id, Index, Rng, policy, sampling};
-use hotset_engine::{Config, Engine, JobRequest, Trained};
+use hotset_engine::{Config, Engine, JobRequest, Place, Trained};
 use hotset_store::Opened;
 
 const SAMPLES: usize = 600;
@@ -280,9 +280,10 @@ pub(crate) fn config(opened: &Opened, request: &JobRequest, world: u32) -> run::
         epochs: request.epochs,
         world,
         pad: request.pad,
-        packages: match &request.packages {
-            Some(_) => Some(Origin::Made(request.package_bytes)),
-            None => {
+        packages: match (Place::of_plans(request, &opened.catalog).unwrap(), &request.packages) {
+            (Some(Place::Runs(runs)), _) => Some(Origin::Given(runs)),
+            (_, Some(_)) => Some(Origin::Made(request.package_bytes)),
+            (_, None) => {
                 opened.catalog.run_packages(request.package_bytes).map(|runs| Origin::Given(Arc::new(runs)))
             }
         },
@@ -302,9 +303,10 @@ fn compare(
     packages: Option<&str>,
     how: How,
 ) -> (u64, u64) {
-    let mut request = request(opened, "20%", policy);
+    let by_runs = settings.iter().any(|(name, _)| *name == "order");
+    let mut request = request(opened, if by_runs { "60%" } else { "20%" }, policy);
     request.packages = packages.map(str::to_owned);
-    request.package_bytes = 1200;
+    request.package_bytes = if by_runs { 300 } else { 1200 };
     request.strategy = Some(strategy.into());
     request.prefetch = how.prefetch;
     request.epochs = Some(EPOCHS);
@@ -374,6 +376,20 @@ fn neighbours_in_shards_are_the_same_requests() {
         shared += compare(&opened, strategy, policy, settings, None, ways[turn % ways.len()]).1;
     });
     assert!(shared > 1000, "{shared} reads came in the request of another");
+}
+
+#[test]
+fn plans_by_runs_make_the_same_requests() {
+    let opened = sharded(&sizes(), 70).0;
+    for (turn, (strategy, share)) in
+        [("uniform", "0.5"), ("uniform", "0.9"), ("cis", "0.5")].into_iter().enumerate()
+    {
+        for how in ways(turn) {
+            let settings = [("order", "runs"), ("mix_share", share)];
+            let (packed, together) = compare(&opened, strategy, "runs", &settings, None, how);
+            assert!(packed > 1_000 && together == 0, "{strategy} {share} {how:?}: {packed}, {together}");
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod benefit;
 mod beside;
 mod bounds;
+mod by_runs;
 mod cluster;
 mod common;
 mod compaction;

@@ -30,6 +30,9 @@ pub(crate) fn place(engine: &Engine, opening: &JobOpening, tidying: Tidying<'_>)
     if opening.request.strategy.is_none() {
         return Ok(None);
     }
+    if let Some(runs) = Place::of_plans(&opening.request, &engine.catalog(&opening.request.dataset)?)? {
+        return Ok(Some(runs));
+    }
     match opening.request.packages.as_deref() {
         None => runs(engine, &opening.request),
         Some(OFF) => Ok(None),

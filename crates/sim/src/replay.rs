@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hotset_core::packages::Origin;
 use hotset_core::run::{Batch, Config, Inputs, Outcome as Cost, Run};
-use hotset_core::sampling::{Plan, Reevaluation};
+use hotset_core::sampling::{Plan, Reevaluation, RunChoice};
 use hotset_core::{Error, Result, policy, sampling};
 
 use crate::arrivals::Arrivals;
@@ -112,7 +112,15 @@ impl<'a> Replay<'a> {
     /// What could not be done as asked, once the run is over.
     fn notes(&self, job: &Job) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.scenario.packages.is_some() && !self.run.packs() {
+        let by_runs = sampling::asks_for_runs(job.strategy.texts());
+        if by_runs && !self.run.packs() {
+            let capacity = job.amount.of(self.scenario.bytes);
+            if let Ok(Some(RunChoice::Exact(why))) =
+                job.run_choice(self.scenario, capacity, self.scenario.packages)
+            {
+                notes.push(format!("`{}` at {}: {why}", job.strategy, job.cache));
+            }
+        } else if self.scenario.packages.is_some() && !self.run.packs() {
             let reason = if policy::find(&job.policy.name).is_ok_and(|policy| policy.offline)
                 || !self.run.policy().takes_packages()
             {
@@ -159,7 +167,9 @@ impl<'a> Replay<'a> {
             let (storage, earliest) = (&mut self.storage, self.timeline.earliest());
             let mut request = |bytes| storage.request(bytes, earliest);
             let packages = self.run.packages();
-            arrivals.pass(plan, decided.slot, packages, &mut request);
+            for &package in &decided.packages {
+                arrivals.come(package, request(packages.map_or(0, |packages| packages.extent(package))));
+            }
             other_reads.work(decided.slot).for_each(|bytes| {
                 request(bytes);
             });
@@ -202,9 +212,15 @@ impl<'a> Replay<'a> {
 impl Job {
     pub(crate) fn config(&self, scenario: &Scenario, capacity: u64, package: Option<u64>) -> Result<Config> {
         let (strategy, policy) = (sampling::find(&self.strategy.name)?, policy::find(&self.policy.name)?);
+        let values = strategy.values(self.strategy.texts())?;
+        let packages = match self.run_choice(scenario, capacity, package)? {
+            Some(RunChoice::Runs(runs)) => Some(Origin::Given(runs)),
+            Some(RunChoice::Exact(_)) => None,
+            None => package.map(Origin::Made),
+        };
         Ok(Config {
             strategy,
-            strategy_values: strategy.values(self.strategy.texts())?,
+            strategy_values: values,
             policy,
             policy_values: policy.values(self.policy.texts())?,
             sizes: Arc::clone(&scenario.sizes),
@@ -213,8 +229,20 @@ impl Job {
             epochs: Some(scenario.epochs() as u64),
             world: scenario.compute.ranks,
             pad: scenario.pad,
-            packages: package.map(Origin::Made),
+            packages,
         })
+    }
+
+    /// The runs that its plans are made of, where it asks for plans by runs.
+    fn run_choice(
+        &self,
+        scenario: &Scenario,
+        capacity: u64,
+        package: Option<u64>,
+    ) -> Result<Option<RunChoice>> {
+        let values = sampling::find(&self.strategy.name)?.values(self.strategy.texts())?;
+        let bytes = (capacity.min(scenario.bytes), package.unwrap_or(0));
+        RunChoice::of(&values, &scenario.sizes, bytes, self.seed)
     }
 
     /// What came of it, with nothing to note.

@@ -224,9 +224,12 @@ impl Job {
         strategy.values(pair.strategy.texts())?;
         let policy = match &pair.policy {
             Some(policy) => policy.clone(),
-            None => Named { name: strategy.policy.to_owned(), settings: Vec::new() },
+            None => {
+                Named { name: strategy.policy_for(pair.strategy.texts()).to_owned(), settings: Vec::new() }
+            }
         };
         policy::find(&policy.name)?.values(policy.texts())?;
+        strategy.check_policy(pair.strategy.texts(), &policy.name)?;
         Ok(Self { strategy: pair.strategy.clone(), policy, cache: cache.into(), amount, seed })
     }
 }

@@ -1,6 +1,7 @@
-//! How large samples are, from a file.
+//! How large samples are, from a file, and whether they lie in shards.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use hotset_core::policy::Sizes;
 use hotset_core::{Error, Id, Result};
@@ -31,9 +32,62 @@ pub fn total(sizes: &dyn Sizes) -> u64 {
     (0..sizes.len()).fold(0u64, |sum, id| sum.saturating_add(sizes.size(id as Id)))
 }
 
+/// Samples that lie one behind the other in shards, in the order of their ids.
+pub struct Sharded {
+    sizes: Arc<dyn Sizes>,
+    /// Whether each is the last of its shard.
+    last: Vec<bool>,
+}
+
+impl Sharded {
+    /// In shards of at least so many bytes.
+    pub fn new(sizes: Arc<dyn Sizes>, shard: u64) -> Self {
+        let mut filled = 0u64;
+        let ends = |id: Id| {
+            filled = filled.saturating_add(sizes.size(id));
+            let ends = filled >= shard;
+            filled = if ends { 0 } else { filled };
+            ends
+        };
+        let last = (0..sizes.len() as Id).map(ends).collect();
+        Self { sizes, last }
+    }
+}
+
+impl Sizes for Sharded {
+    fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    fn size(&self, id: Id) -> u64 {
+        self.sizes.size(id)
+    }
+
+    fn label(&self, id: Id) -> Option<i64> {
+        self.sizes.label(id)
+    }
+
+    fn gap_after(&self, id: Id) -> Option<u64> {
+        let next = (id as usize) + 1 < self.last.len();
+        (next && !self.last[id as usize]).then_some(0)
+    }
+
+    fn has_neighbours(&self) -> bool {
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_hold_what_fits_and_one_sample_more() {
+        let sharded = Sharded::new(Arc::new(vec![40u64; 7]), 100);
+        let gaps: Vec<Option<u64>> = (0..7).map(|id| sharded.gap_after(id)).collect();
+        assert_eq!(gaps, [Some(0), Some(0), None, Some(0), Some(0), None, None]);
+        assert_eq!((sharded.len(), sharded.size(3), sharded.has_neighbours()), (7, 40, true));
+    }
 
     fn file(descr: &str, shape: &str, data: &[u8]) -> tempfile::NamedTempFile {
         let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");

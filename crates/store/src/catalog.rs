@@ -269,6 +269,10 @@ impl Sizes for Catalog {
         self.gap_after(id)
     }
 
+    fn label(&self, id: Id) -> Option<i64> {
+        self.label(id)
+    }
+
     fn has_neighbours(&self) -> bool {
         (0..self.len() as Id).any(|id| self.offset(id).is_some())
     }

@@ -9,8 +9,9 @@ use hotset_core::bytes::Amount;
 use hotset_core::policy::Sizes;
 use hotset_core::sampling::Equal;
 use hotset_core::{Error, Result};
+use hotset_sim::Trace;
 use hotset_sim::replay::Scenario;
-use hotset_sim::{Trace, sizes};
+use hotset_sim::sizes::{self, Sharded};
 use hotset_store::{Layout, Request};
 
 use super::output::Listing;
@@ -46,6 +47,9 @@ pub(super) struct Inputs {
     /// Sizes by id, from an image folder as hotset.ImageFolder lists it
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["sample_size", "sizes"])]
     images: Option<String>,
+    /// Samples lie one behind the other in shards of so many bytes, for plans by runs (`uniform[order=runs]`)
+    #[arg(long, value_name = "BYTES")]
+    shards: Option<Amount>,
     /// A made-up trace of so many samples instead, for measuring the simulator itself
     #[arg(long, value_name = "SAMPLES", conflicts_with = "trace", hide_short_help = true)]
     synthetic: Option<usize>,
@@ -114,6 +118,11 @@ impl Inputs {
                     return Err(Error::invalid("`sample-size` must be bytes, like `110KB`, not a share"));
                 }
             },
+        };
+        let sizes = match self.shards {
+            None => sizes,
+            Some(Amount::Bytes(bytes)) if bytes > 0 => Arc::new(Sharded::new(sizes, bytes)) as Arc<dyn Sizes>,
+            Some(_) => return Err(Error::invalid("`shards` must be bytes above 0, like `64MiB`")),
         };
         let epochs = self.epochs.unwrap_or(trace.epochs());
         let reevaluated = reevaluated.map(|trace| trace.shortened(epochs));

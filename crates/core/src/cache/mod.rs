@@ -203,14 +203,16 @@ impl Cache {
             event += 1;
             match happens {
                 sampling::Event::Leave(id) => self.policy.leave(id, &mut moved.evicted),
-                sampling::Event::Load(package) => {
+                sampling::Event::Load(package) | sampling::Event::Keep(package) => {
                     let members = schedule.packages().map_or(&[][..], |packages| packages.members(package));
                     // A package holds what one node owns.
                     if members.first().is_some_and(|&id| !schedule.owns_sample(id)) {
                         continue;
                     }
-                    self.policy.load(members, &due, &mut moved.evicted);
-                    moved.loads.push(package);
+                    let stays = matches!(happens, sampling::Event::Keep(_));
+                    if self.policy.load(members, stays, &due, &mut moved.evicted) {
+                        moved.loads.push(package);
+                    }
                 }
             }
         }

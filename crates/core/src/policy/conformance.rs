@@ -107,7 +107,7 @@ fn take(
             policy.begin(&Begin { keys: Some(&keys), package: *package, selected, ..Begin::default() });
         }
         Step::Score(id, score) => policy.scored(&[(*id, *score)]),
-        Step::Load(ids) => policy.load(ids, &ahead, evicted),
+        Step::Load(ids) => drop(policy.load(ids, ids.len() % 2 == 0, &ahead, evicted)),
         Step::Leave(id) => policy.leave(*id, evicted),
         Step::Pin(ids) => policy.pin(ids, &mut read, evicted),
         Step::Remove(ids) => {

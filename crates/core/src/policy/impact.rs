@@ -67,8 +67,8 @@ impl Policy for Impact {
         self.0.low()
     }
 
-    fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
-        self.0.load(members, due, evicted);
+    fn load(&mut self, members: &[Id], stays: bool, due: &dyn Due, evicted: &mut Vec<Id>) -> bool {
+        self.0.load(members, stays, due, evicted)
     }
 
     fn pin(&mut self, ids: &[Id], read: &mut Vec<Id>, evicted: &mut Vec<Id>) {

@@ -59,9 +59,14 @@ impl List {
         self.len += 1;
     }
 
+    /// The oldest.
+    pub(super) fn oldest(&self) -> Option<Id> {
+        Some(self.oldest).filter(|&id| id != END)
+    }
+
     /// Takes out the oldest.
     pub(super) fn pop_oldest(&mut self) -> Option<Id> {
-        let oldest = Some(self.oldest).filter(|&id| id != END)?;
+        let oldest = self.oldest()?;
         self.remove(oldest);
         Some(oldest)
     }
@@ -82,8 +87,9 @@ impl List {
 
     /// All, from the oldest to the newest.
     pub(super) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
-        let first = Some(self.oldest).filter(|&id| id != END);
-        std::iter::successors(first, |&id| Some(self.links[id as usize].newer).filter(|&id| id != END))
+        std::iter::successors(self.oldest(), |&id| {
+            Some(self.links[id as usize].newer).filter(|&id| id != END)
+        })
     }
 }
 

@@ -32,6 +32,7 @@ mod pq_lfu;
 mod priority;
 mod quiver;
 mod random;
+mod runs;
 mod shelf;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ mod conformance;
 mod fifo;
 
 pub use future::Future;
+pub use runs::NAME as RUNS;
 
 use std::sync::Arc;
 
@@ -62,6 +64,7 @@ pub static REGISTRY: &[Entry] = &[
     impact::ENTRY,
     quiver::ENTRY,
     carousel::ENTRY,
+    runs::ENTRY,
     belady::ENTRY,
     oracle::ENTRY,
     #[cfg(test)]
@@ -120,6 +123,10 @@ pub trait Sizes: Send + Sync {
     fn size(&self, id: Id) -> u64;
     /// The bytes between sample `id` and the one after it, where one request can read both.
     fn gap_after(&self, _id: Id) -> Option<u64> {
+        None
+    }
+    /// The class of sample `id`, where the catalog knows one.
+    fn label(&self, _id: Id) -> Option<i64> {
         None
     }
     /// Whether some samples can be read together.
@@ -281,8 +288,11 @@ pub trait Policy: Send {
     fn low(&self) -> (u64, u64) {
         (0, 0)
     }
-    /// A package was read that holds `members`; those it does not keep are forgotten.
-    fn load(&mut self, _members: &[Id], _due: &dyn Due, _evicted: &mut Vec<Id>) {}
+    /// The plan has a package read that holds `members`, which [stay](crate::sampling::Event::Keep) if it says so; those
+    /// that are not kept are forgotten. False where it need not be read, because all of them are resident.
+    fn load(&mut self, _members: &[Id], _stays: bool, _due: &dyn Due, _evicted: &mut Vec<Id>) -> bool {
+        true
+    }
     /// The plan says that `id` leaves now.
     fn leave(&mut self, _id: Id, _evicted: &mut Vec<Id>) {}
     /// `ids`, at most [`SLICE`](crate::importance::SLICE), are re-evaluated before every epoch from now on:

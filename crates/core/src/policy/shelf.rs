@@ -32,6 +32,11 @@ impl Shelf {
         self.ids.push(id);
     }
 
+    /// The last.
+    pub(super) fn last(&self) -> Option<Id> {
+        self.ids.last().copied()
+    }
+
     /// Takes out the last.
     pub(super) fn pop(&mut self) -> Option<Id> {
         self.ids.pop()

@@ -81,7 +81,7 @@ pub struct Inputs<'a> {
 }
 
 /// A slot that was decided.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decided {
     /// The slot in its plan.
     pub slot: usize,
@@ -89,8 +89,8 @@ pub struct Decided {
     pub id: Id,
     /// What it costs.
     pub outcome: Outcome,
-    /// Packages that were read right before it.
-    pub packages: u32,
+    /// The packages that were read right before it.
+    pub packages: Vec<u32>,
     /// The bytes that storage delivers for it, packages too; for neighbours that are read together the first has all.
     pub bytes: u64,
 }
@@ -244,17 +244,17 @@ impl Run {
         if self.decided.is_empty() {
             let mut changes = Vec::new();
             while self.run.step(&mut self.cache, &mut changes) {}
-            let (mut packages, mut extents) = (0, 0);
+            let (mut packages, mut extents) = (Vec::new(), 0);
             for change in changes {
                 match change {
                     Change::Evicted(_) => {}
                     Change::Loaded { package, .. } => {
-                        packages += 1;
+                        packages.push(package);
                         extents += self.packages().map_or(0, |all| all.extent(package));
                     }
                     Change::Decided { slot, id, outcome, .. } => {
-                        self.decided.push_back(Decided { slot, id, outcome, packages, bytes: extents });
-                        (packages, extents) = (0, 0);
+                        let (packages, bytes) = (std::mem::take(&mut packages), std::mem::take(&mut extents));
+                        self.decided.push_back(Decided { slot, id, outcome, packages, bytes });
                     }
                     Change::Requested { slots, bytes, .. } => {
                         let first = slots.into_iter().min();

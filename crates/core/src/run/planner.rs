@@ -81,9 +81,7 @@ impl Planner {
             epochs: config.epochs,
             values: config.strategy_values.clone(),
         });
-        // Plans look at residents on account of packages, or make nothing of them.
-        let uses = packs && strategy.looks_at_residents(true) && !strategy.looks_at_residents(false);
-        let origin = config.packages.clone().filter(|_| uses);
+        let origin = config.packages.clone().filter(|_| packs && strategy.serves_packages());
         Self {
             packing: PackagePlanner::new(origin, config.capacity, config.seed, &config.sizes),
             table: Table::of_scores(samples, strategy.score()),

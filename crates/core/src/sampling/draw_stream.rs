@@ -13,7 +13,7 @@
 //!
 //! A sample may come twice in an epoch, from two draws; within a draw it does not, unless the strategy repeats.
 
-use super::{Drawn, Event};
+use super::Drawn;
 use crate::Id;
 use crate::bits::Bits;
 use crate::settings::{Domain, Parameter, Values};
@@ -73,7 +73,7 @@ impl DrawStream {
         mut draw: impl FnMut(u32, bool) -> Drawn,
     ) -> Drawn {
         let mut stream = std::mem::take(&mut self.rest);
-        stream.events.retain(|(_, event)| !matches!(event, Event::Load(package) if !alive(*package)));
+        stream.events.retain(|(_, event)| event.package().is_none_or(&alive));
         for number in 0.. {
             if stream.ids.len() >= slots {
                 break;
@@ -166,6 +166,7 @@ fn not_served(mut ids: Vec<Id>, served: &[Id]) -> Vec<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampling::Event;
 
     fn stream(text: &str) -> DrawStream {
         let entry = crate::sampling::find("uniform").unwrap();

@@ -12,6 +12,7 @@
 //! [`Strategy`] ([`Facts`]): nothing else goes by names. `conformance` runs over every registered one.
 
 mod batchloss;
+mod by_runs;
 mod carousel;
 mod chunks;
 mod cis;
@@ -35,6 +36,7 @@ mod alternate;
 #[cfg(test)]
 mod conformance;
 
+pub use by_runs::{RunChoice, is_asked as asks_for_runs};
 pub use chunks::{Chunks, two_chunks};
 pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
@@ -45,7 +47,7 @@ use std::sync::Arc;
 
 use crate::importance::{Score, Table};
 use crate::packages::Packages;
-use crate::policy::Sizes;
+use crate::policy::{self, Sizes};
 use crate::settings::{Domain, Parameter, Values};
 use crate::{Error, Id, Remark, Result};
 
@@ -83,6 +85,26 @@ impl Entry {
     /// The values of its settings, those given and the defaults of the others.
     pub fn values<'a>(&self, given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Values> {
         Values::resolve_with(self.name, self.parameters, COMMON, given)
+    }
+
+    /// The policy where none is named: its own, or that of plans by runs where its settings ask for those.
+    pub fn policy_for<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> &'static str {
+        if by_runs::is_asked(settings) { policy::RUNS } else { self.policy }
+    }
+
+    /// An error where its settings ask for plans by runs, and `policy` cannot carry them out.
+    pub fn check_policy<'a>(
+        &self,
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        policy: &str,
+    ) -> Result<()> {
+        if !by_runs::is_asked(settings) || policy == policy::RUNS {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "plans by runs say what stays, so they have a policy of their own and cannot have `{policy}`: leave `policy` \
+             out, or set `order=exact`"
+        )))
     }
 }
 
@@ -236,6 +258,10 @@ pub trait Strategy: Send {
     /// decided to its last slot first.
     fn looks_at_residents(&self, _packages: bool) -> bool {
         false
+    }
+    /// Whether plans serve samples from packages, as it is set.
+    fn serves_packages(&self) -> bool {
+        self.looks_at_residents(true) && !self.looks_at_residents(false)
     }
     /// Whether a plan needs something that comes after the epoch before has ended (re-evaluated losses, an
     /// accuracy), so that it is made when the next epoch begins and not ahead.

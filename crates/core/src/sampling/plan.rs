@@ -13,13 +13,28 @@ use crate::Id;
 use crate::importance::Keys;
 use crate::saved::{Reader, Writer};
 
+/// What a saved plan is told by; another name where it is written otherwise, so that older ones are refused.
+const SEAL: &str = "plan 2";
+
 /// Something that happens before a slot is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// This package is read.
     Load(u32),
+    /// The same, and what lies in it stays from now on.
+    Keep(u32),
     /// This sample leaves the cache.
     Leave(Id),
+}
+
+impl Event {
+    /// The package that is read, if one is.
+    pub fn package(self) -> Option<u32> {
+        match self {
+            Self::Load(package) | Self::Keep(package) => Some(package),
+            Self::Leave(_) => None,
+        }
+    }
 }
 
 /// What a strategy has drawn, before it is cut over ranks.
@@ -199,19 +214,20 @@ impl Plan {
             let (kind, of) = match event {
                 Event::Load(package) => (0, package),
                 Event::Leave(id) => (1, id),
+                Event::Keep(package) => (2, package),
             };
             writer.number(u64::from(*slot));
-            writer.number(u64::from(*of) << 1 | kind);
+            writer.number(u64::from(*of) << 2 | kind);
         }
         if let Some(keys) = &self.keys {
             keys.write(&mut writer, known);
         }
-        writer.seal("plan")
+        writer.seal(SEAL)
     }
 
     /// What [`Self::save`] wrote for as many samples beside the same `known` scores; nothing if it cannot be that.
     pub fn restore(samples: usize, saved: &[u8], known: &[f32]) -> Option<Self> {
-        let mut reader = Reader::open(saved, "plan", samples)?;
+        let mut reader = Reader::open(saved, SEAL, samples)?;
         let (epoch, world) = (reader.number()?, u32::try_from(reader.number()?).ok()?);
         let (padded, selected_high) = (usize::try_from(reader.number()?).ok()?, reader.number()?);
         let (ids, left_out, unserved) = (reader.ids()?, reader.ids()?, reader.ids()?);
@@ -229,8 +245,14 @@ impl Plan {
         let mut events = Vec::new();
         for _ in 0..reader.number()? {
             let (slot, event) = (u32::try_from(reader.number()?).ok()?, reader.number()?);
-            let of = u32::try_from(event >> 1).ok()?;
-            events.push((slot, if event & 1 == 0 { Event::Load(of) } else { Event::Leave(of) }));
+            let of = u32::try_from(event >> 2).ok()?;
+            let event = match event & 3 {
+                0 => Event::Load(of),
+                1 => Event::Leave(of),
+                2 => Event::Keep(of),
+                _ => return None,
+            };
+            events.push((slot, event));
         }
         let keys = if keyed { Some(Arc::new(Keys::read(&mut reader, samples, known)?)) } else { None };
         reader.end()?;

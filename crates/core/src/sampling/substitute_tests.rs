@@ -108,7 +108,9 @@ fn residents(high: &[Id], packages: &[&[Id]], keys: &Arc<Keys>) -> Residents {
     high.iter().for_each(|&id| {
         policy.access(id, &policy::NoDue, &mut Vec::new());
     });
-    packages.iter().for_each(|members| policy.load(members, &policy::NoDue, &mut Vec::new()));
+    for members in packages {
+        policy.load(members, false, &policy::NoDue, &mut Vec::new());
+    }
     Residents::of(&*policy, SAMPLES)
 }
 
@@ -156,7 +158,7 @@ fn drawn_beside(residents: &[Id], packages: &Packages, keys: &Arc<Keys>) -> Draw
 fn read(drawn: &Drawn) -> Vec<u32> {
     let load = |(_, event): &(u32, Event)| match event {
         Event::Load(package) => *package,
-        Event::Leave(id) => panic!("{id} leaves"),
+        other => panic!("{other:?}"),
     };
     drawn.events.iter().map(load).collect()
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use hotset_core::packages::Packages;
-use hotset_core::sampling::Event;
 use hotset_core::schedule::Schedule;
 use hotset_store::package::PackageStore;
 
@@ -75,7 +74,7 @@ impl Job {
             .schedules()
             .values()
             .flat_map(|schedule| schedule.plan().events())
-            .filter_map(|(_, event)| if let Event::Load(package) = event { Some(*package) } else { None })
+            .filter_map(|(_, event)| event.package())
             .collect();
         let newest = self.run.schedules().values().next_back();
         let ownership = newest.and_then(Schedule::ownership).filter(|_| packages.wear());

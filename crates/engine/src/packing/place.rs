@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use hotset_core::Id;
 use hotset_core::log::SetupPackages;
 use hotset_core::packages::{Origin, Packages};
+use hotset_core::policy::Sizes;
+use hotset_core::sampling::{self, RunChoice};
+use hotset_core::{Error, Id, Result};
+use hotset_store::Catalog;
 use hotset_store::package::PackageStore;
 
+use crate::config::JobRequest;
 use crate::jobs::PackageSource;
 
 /// Where a job's packages are written, as its opener found it.
@@ -32,6 +36,29 @@ pub enum Place {
 }
 
 impl Place {
+    /// The runs that a job's plans are made of, where it asks for plans by runs.
+    pub fn of_plans(request: &JobRequest, catalog: &Arc<Catalog>) -> Result<Option<Self>> {
+        let Some(name) = request.strategy.as_deref() else { return Ok(None) };
+        let settings = request.strategy_settings.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let values = sampling::find(name)?.values(settings)?;
+        if !sampling::asks_for_runs(values.iter()) {
+            return Ok(None);
+        }
+        if let Some(place) = &request.packages {
+            return Err(Error::invalid(format!(
+                "plans by runs read the dataset's own shards, and `packages` is `{place}`: leave it out, or set \
+                 `order=exact`"
+            )));
+        }
+        let cache = request.cache.of(catalog.bytes()).min(catalog.bytes());
+        let sizes = Arc::clone(catalog) as Arc<dyn Sizes>;
+        let choice = RunChoice::of(&values, &sizes, (cache, request.package_bytes), request.seed)?;
+        Ok(choice.map(|choice| match choice {
+            RunChoice::Runs(runs) => Self::Runs(runs),
+            RunChoice::Exact(why) => Self::Unusable(why),
+        }))
+    }
+
     /// What plans are told of them, where they are made of at least `bytes`.
     pub(crate) fn origin(&self, bytes: u64) -> Option<Origin> {
         match self {

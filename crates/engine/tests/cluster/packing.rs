@@ -38,7 +38,7 @@ fn train(nodes: &Nodes, epoch: u64) -> Arc<Plan> {
 
 fn loads(plan: &Plan) -> BTreeSet<u32> {
     let package = |(_, event): &(u32, Event)| match event {
-        Event::Load(package) => Some(*package),
+        Event::Load(package) | Event::Keep(package) => Some(*package),
         Event::Leave(_) => None,
     };
     plan.events().iter().filter_map(package).collect()

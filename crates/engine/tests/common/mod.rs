@@ -248,6 +248,9 @@ pub fn packaging(opened: &Opened, place: &str) -> Packaging {
 
 /// Where the packages come from that `request` asks for, as a server finds it.
 pub fn place(opened: &Opened, request: &JobRequest) -> Option<Place> {
+    if let Some(runs) = Place::of_plans(request, &opened.catalog).unwrap() {
+        return Some(runs);
+    }
     match request.packages.as_deref() {
         Some(place) => Some(Place::Store(packaging(opened, place))),
         None => opened.catalog.run_packages(request.package_bytes).map(|runs| Place::Runs(Arc::new(runs))),

@@ -189,7 +189,7 @@ impl<'a> Replay<'a> {
         }
         let (plan, packing) = self.plan(epoch)?;
         let mut other_reads = OtherReads::new(&self.cluster.counters(epoch), &packing, plan.len());
-        let mut arrivals = Arrivals::new();
+        let (mut arrivals, mut events) = (Arrivals::new(), plan.events().iter().peekable());
         let (batch, world) = (self.whole.compute.batch, plan.world() as usize);
         let mut trained = 0;
         for slot in 0..plan.len() {
@@ -198,7 +198,11 @@ impl<'a> Replay<'a> {
             let (storage, earliest) = (&mut self.storage, self.timeline.earliest());
             let mut request = |bytes| storage.request(bytes, earliest);
             let packages = self.cluster.packages();
-            arrivals.pass(&plan, slot, packages, &mut request);
+            while let Some((_, event)) = events.next_if(|(at, _)| *at as usize <= slot) {
+                if let (Some(package), Some(packages)) = (event.package(), packages) {
+                    arrivals.come(package, request(packages.extent(package)));
+                }
+            }
             other_reads.work(slot).for_each(|bytes| {
                 request(bytes);
             });

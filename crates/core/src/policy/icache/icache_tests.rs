@@ -117,14 +117,14 @@ fn a_package_fills_the_low_region_and_its_samples_are_packed_once() {
         ask(&mut policy, id, &[]);
     }
     let mut evicted = Vec::new();
-    policy.load(&[0, 1, 2, 90], &NoDue, &mut evicted);
-    policy.load(&[3, 4, 5, 6], &NoDue, &mut evicted);
+    policy.load(&[0, 1, 2, 90], false, &NoDue, &mut evicted);
+    policy.load(&[3, 4, 5, 6], false, &NoDue, &mut evicted);
     assert!(evicted.is_empty() && policy.used() == 200);
     assert_eq!((ask(&mut policy, 0, &[]).0, ask(&mut policy, 0, &[]).0), (Verdict::Packed, Verdict::Hit));
     // A hard sample moves over and takes the place of an easy one.
     let (verdict, left) = ask(&mut policy, 90, &[]);
     assert_eq!((verdict, left.len(), policy.place(90)), (Verdict::Packed, 1, Some(Place::High)));
-    policy.load(&[7, 8, 9, 10], &NoDue, &mut evicted);
+    policy.load(&[7, 8, 9, 10], false, &NoDue, &mut evicted);
     assert_eq!(evicted, [0, 1, 2], "the first package leaves, without the one that moved");
     policy.begin(&info());
     assert_eq!(ask(&mut policy, 3, &[]).0, Verdict::Hit, "it was resident before this epoch");

@@ -249,7 +249,7 @@ impl Policy for Icache {
         (self.split(), self.regions_capacity())
     }
 
-    fn load(&mut self, members: &[Id], due: &dyn Due, evicted: &mut Vec<Id>) {
+    fn load(&mut self, members: &[Id], _stays: bool, due: &dyn Due, evicted: &mut Vec<Id>) -> bool {
         // Those that are here since before stay as long as the others.
         for &id in members {
             if self.low.contains(id) {
@@ -258,10 +258,11 @@ impl Policy for Icache {
         }
         let coming: Vec<Id> = members.iter().copied().filter(|&id| !self.contains(id)).collect();
         let bytes: u64 = coming.iter().map(|&id| self.sizes.size(id)).sum();
-        let Some(others) = self.low_limit.checked_sub(bytes) else { return };
+        let Some(others) = self.low_limit.checked_sub(bytes) else { return true };
         self.low.shrink_to(others, evicted);
         self.make_room(bytes, due, evicted);
         coming.into_iter().for_each(|id| self.low.push(id));
+        true
     }
 
     fn place(&self, id: Id) -> Option<Place> {
