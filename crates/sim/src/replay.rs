@@ -241,6 +241,12 @@ impl Job {
         package: Option<u64>,
     ) -> Result<Option<RunChoice>> {
         let values = sampling::find(&self.strategy.name)?.values(self.strategy.texts())?;
+        if sampling::asks_for_runs(values.iter()) && !scenario.sizes.has_neighbours() {
+            return Err(Error::invalid(format!(
+                "`{}` plans by runs of shards: say how large shards are with `shards`, like `64MiB`",
+                self.strategy
+            )));
+        }
         let bytes = (capacity.min(scenario.bytes), package.unwrap_or(0));
         RunChoice::of(&values, &scenario.sizes, bytes, self.seed)
     }

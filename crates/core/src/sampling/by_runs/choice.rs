@@ -50,7 +50,7 @@ impl RunChoice {
             Err(why) if values.text(ORDER.name) == "auto" => {
                 Ok(Some(Self::Exact(format!("`order=auto` draws each sample by itself: {why}"))))
             }
-            Err(why) => Err(Error::invalid(format!("`order=runs` cannot be: {why}"))),
+            Err(why) => Err(Error::invalid(format!("`order=runs` is not possible: {why}"))),
         }
     }
 }
