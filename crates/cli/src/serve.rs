@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use hotset_core::bytes::{Amount, human};
 use hotset_core::{Error, Result};
-use hotset_engine::machine_memory;
+use hotset_engine::{Concurrency, machine_memory};
 use hotset_server::{Audience, Group, Options, Quota, Server, SharedAt, loopback, user_number};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
@@ -56,9 +56,9 @@ pub(crate) struct Serve {
     /// The most that all jobs may keep together: bytes (8GiB) or a share of this machine's memory (40%)
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Storage reads in flight at a time [default: 32]
-    #[arg(long, value_name = "N")]
-    concurrency: Option<usize>,
+    /// Storage reads in flight at a time, or `auto`: as many as each store turns out to be good for [default: 32]
+    #[arg(long, value_name = "N", value_parser = in_flight)]
+    concurrency: Option<Concurrency>,
     /// Retries after a transient read error, backing off to two seconds [default: 40]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
@@ -180,7 +180,11 @@ impl Serve {
                 (false, memory) => memory.map(share_of_machine).transpose()?,
                 (true, memory) => Some(of_machine(memory.unwrap_or(TENANTS))?),
             },
-            concurrency: in_flight(self.concurrency.or(file.concurrency).unwrap_or(CONCURRENCY))?,
+            concurrency: match (self.concurrency, file.concurrency.as_deref()) {
+                (Some(given), _) => given,
+                (None, Some(text)) => in_flight(text)?,
+                (None, None) => Concurrency::Fixed(CONCURRENCY),
+            },
             retries: self.retries.or(file.retries).unwrap_or(RETRIES),
             linger: Duration::from_secs(self.linger.or(file.linger).unwrap_or(10)),
             patience: Duration::from_secs(PATIENCE),
@@ -245,11 +249,15 @@ fn end_at_a_panic() {
 }
 
 /// Each read in flight has a thread, so there must be an end.
-fn in_flight(concurrency: usize) -> Result<usize> {
-    if (1..=MOST).contains(&concurrency) {
-        Ok(concurrency)
-    } else {
-        Err(Error::invalid(format!("`concurrency` is {concurrency}: give a number from 1 to {MOST}")))
+fn in_flight(text: &str) -> Result<Concurrency> {
+    if text.trim() == "auto" {
+        return Ok(Concurrency::Auto);
+    }
+    match text.trim().parse() {
+        Ok(number @ 1..=MOST) => Ok(Concurrency::Fixed(number)),
+        _ => Err(Error::invalid(format!(
+            "`concurrency` is `{text}`: give `auto`, or a number from 1 to {MOST}"
+        ))),
     }
 }
 

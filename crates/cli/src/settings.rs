@@ -27,13 +27,14 @@ pub(crate) enum LogFormat {
 pub(crate) struct Settings {
     pub(crate) socket: Option<PathBuf>,
     pub(crate) memory: Option<String>,
-    pub(crate) concurrency: Option<usize>,
+    #[serde(deserialize_with = "number_or_text")]
+    pub(crate) concurrency: Option<String>,
     pub(crate) retries: Option<u32>,
     pub(crate) linger: Option<u64>,
     pub(crate) listings: Option<PathBuf>,
     pub(crate) state: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
-    #[serde(deserialize_with = "port_or_address")]
+    #[serde(deserialize_with = "number_or_text")]
     pub(crate) metrics: Option<String>,
     pub(crate) group: Option<String>,
     pub(crate) quota: Option<String>,
@@ -58,19 +59,19 @@ pub(crate) struct Settings {
     pub(crate) placement: Option<String>,
 }
 
-/// A port is mostly written as a number.
-fn port_or_address<'de, D: Deserializer<'de>>(
+/// What may be a number or a word: a port or an address, a limit or `auto`.
+fn number_or_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Written {
-        Port(u16),
-        Address(String),
+        Number(u64),
+        Text(String),
     }
     Ok(Some(match Written::deserialize(deserializer)? {
-        Written::Port(port) => port.to_string(),
-        Written::Address(address) => address,
+        Written::Number(number) => number.to_string(),
+        Written::Text(text) => text,
     }))
 }
 
@@ -96,7 +97,7 @@ mod tests {
         std::fs::write(&path, "memory = \"8GiB\"\nconcurrency = 64\n").unwrap();
         let settings = Settings::read(&path).unwrap();
         assert_eq!(settings.memory.as_deref(), Some("8GiB"));
-        assert_eq!(settings.concurrency, Some(64));
+        assert_eq!(settings.concurrency.as_deref(), Some("64"));
         for (written, metrics) in [("9464", "9464"), ("\"127.0.0.1:9464\"", "127.0.0.1:9464")] {
             std::fs::write(&path, format!("metrics = {written}\n")).unwrap();
             assert_eq!(Settings::read(&path).unwrap().metrics.as_deref(), Some(metrics));

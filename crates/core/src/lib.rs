@@ -8,6 +8,7 @@ pub mod bits;
 pub mod bytes;
 pub mod cache;
 pub mod cluster;
+pub mod concurrency;
 pub mod contents;
 pub mod counters;
 pub mod error;

@@ -21,7 +21,7 @@ pub trait Logs: Send + Sync {
 #[derive(Clone)]
 pub struct Config {
     /// Reads in flight at a time, over all jobs.
-    pub concurrency: usize,
+    pub concurrency: Concurrency,
     /// The bytes that all jobs may keep together; `None` leaves it to the machine's memory.
     pub memory: Option<u64>,
     /// The bytes that this machine, or the control group we run in, has.
@@ -36,6 +36,15 @@ pub struct Config {
     pub logs: Option<Arc<dyn Logs>>,
     /// How long a plan waits for ranks that have not come or not reported, from the first that came.
     pub patience: Duration,
+}
+
+/// How many reads are in flight at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concurrency {
+    /// So many, over all stores.
+    Fixed(usize),
+    /// As many as each host turns out to be good for.
+    Auto,
 }
 
 /// Declares [`JobRequest`] from the list of a job's settings, each with the name users know it by if that is another.

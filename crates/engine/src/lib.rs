@@ -32,7 +32,7 @@ mod stats;
 mod sync;
 
 pub use cluster::{Cluster, PackageNews, Placed, Role, Unplaced};
-pub use config::{Config, JobGrant, JobRequest, Logs, OFF};
+pub use config::{Concurrency, Config, JobGrant, JobRequest, Logs, OFF};
 pub use engine::{Engine, SessionId};
 pub use fetching::ContentPeer;
 pub use jobs::{Cut, Span};

@@ -221,10 +221,10 @@ fn draw<'a>(
         planner.close(before);
     }
     let mut state = shared.lock();
-    let concurrency = state.config.concurrency;
     let others_at = state.others_at(serial);
-    let State { jobs, rooms, .. } = &mut *state;
+    let State { jobs, rooms, config, .. } = &mut *state;
     let job = jobs.still(serial)?;
+    let concurrency = rooms.fetching().limit_of(config.concurrency, &job.dataset);
     let rates = epoch.checked_sub(1).and_then(|before| job.notices.pacing.rates(before, concurrency));
     let cache = rooms.cache_mut(serial)?;
     let view = cache_view(cache.policy(), samples, by_directory || planner.looks_at_residents());

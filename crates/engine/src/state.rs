@@ -9,7 +9,7 @@ use std::time::Duration;
 use hotset_core::Result;
 
 use crate::cluster::Cluster;
-use crate::config::{Config, reserve};
+use crate::config::{Concurrency, Config, reserve};
 use crate::dataset::Datasets;
 use crate::jobs::Jobs;
 use crate::planning::PlanQueue;
@@ -38,11 +38,15 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(config: Config) -> Self {
+        let mut rooms = Rooms::default();
+        if config.concurrency == Concurrency::Auto {
+            rooms.fetching_mut().find_limits();
+        }
         Self {
             config,
             datasets: Datasets::default(),
             jobs: Jobs::default(),
-            rooms: Rooms::default(),
+            rooms,
             cluster: None,
             plans: PlanQueue::default(),
             budget: 0,

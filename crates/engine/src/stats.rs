@@ -137,7 +137,7 @@ impl Engine {
             waiting: waiting as u64,
             readers: readers as u64,
             reads_in_flight: state.rooms.fetching().in_flight() as u64,
-            concurrency: state.config.concurrency as u64,
+            concurrency: state.rooms.fetching().limit(state.config.concurrency) as u64,
             moved: residency.moved(),
             most_applied: state.most_applied(),
             most_left: state.rooms.most_left(),

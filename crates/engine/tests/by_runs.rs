@@ -122,10 +122,7 @@ fn a_server_that_grants_less_than_was_asked_for_serves_the_same_plan() {
             assert!(errors.is_empty(), "{errors:?}");
             let stats = engine.stats();
             assert!(peak <= stats.capacity + stats.reserve, "{peak}: {stats:?}");
-            (
-                engine.begin_epoch("job", epoch, (0, 1), 0, true).unwrap().ids().to_vec(),
-                counters.served(),
-            )
+            (engine.begin_epoch("job", epoch, (0, 1), 0, true).unwrap().ids().to_vec(), counters.served())
         });
         (orders.collect::<Vec<_>>(), remarks.len())
     };

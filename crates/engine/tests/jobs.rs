@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::common::{Reader, config, dataset, engine, epoch_indices, request, serve_epoch};
 use hotset_core::{Index, Kind};
-use hotset_engine::{Config, Engine, SessionId, Trained};
+use hotset_engine::{Concurrency, Config, Engine, SessionId, Trained};
 
 #[test]
 fn two_jobs_on_one_dataset_share_bytes_and_keep_their_own_counts() {
@@ -61,7 +61,7 @@ fn a_job_opened_again_must_ask_for_the_same() {
 fn memory_is_refused_beyond_the_machine_and_bounded_by_the_server() {
     let (opened, _) = dataset(&[1 << 20; 100]);
     let config = Config {
-        concurrency: 1,
+        concurrency: Concurrency::Fixed(1),
         memory: None,
         machine: 128 << 20,
         available: || 128 << 20,

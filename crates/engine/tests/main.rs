@@ -15,6 +15,7 @@ mod ends;
 mod equal;
 mod interleavings;
 mod jobs;
+mod limits;
 mod luck;
 mod model;
 mod packages;

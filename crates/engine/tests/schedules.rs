@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use common::{config, content, copy, request, sharded};
 use hotset_core::{Id, Index};
-use hotset_engine::{Asked, Config, Ends, Engine, JobRequest, Purpose, SessionId, Trained};
+use hotset_engine::{Asked, Concurrency, Config, Ends, Engine, JobRequest, Purpose, SessionId, Trained};
 use hotset_store::catalog::Builder;
 use hotset_store::{Location, Opened, ReadError, Store};
 use memmap2::Mmap;
@@ -85,7 +85,7 @@ fn dataset(samples: usize, size: u64, one_in: u32) -> Opened {
 
 fn engine() -> Arc<Engine> {
     Arc::new(Engine::new(Config {
-        concurrency: 2,
+        concurrency: Concurrency::Fixed(2),
         retries: 1,
         patience: Duration::from_secs(600),
         ..config()

@@ -21,7 +21,7 @@ impl Bench {
             fs::write(data.path().join(number.to_string()), "sample").unwrap();
         }
         let engine = Engine::new(hotset_engine::Config {
-            concurrency: 1,
+            concurrency: hotset_engine::Concurrency::Fixed(1),
             memory: None,
             machine: 1 << 30,
             available: || 1 << 30,

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hotset_engine::Concurrency;
+
 use crate::access::{Audience, Quota};
 use crate::cluster::ClusterOptions;
 use crate::sharing::SharedAt;
@@ -30,7 +32,7 @@ pub struct Options {
     /// The bytes that all jobs may keep together; `None` leaves it to the machine's memory.
     pub memory: Option<u64>,
     /// Reads in flight at a time.
-    pub concurrency: usize,
+    pub concurrency: Concurrency,
     /// Retries after a transient read error.
     pub retries: u32,
     /// How long a job stays whose last process has gone.

@@ -39,7 +39,7 @@ fn tenants(capacity: u64, quota: Quota) -> Tenants {
         embedded: false,
         watch: Vec::new(),
         memory: None,
-        concurrency: 1,
+        concurrency: hotset_engine::Concurrency::Fixed(1),
         retries: 0,
         linger: Duration::ZERO,
         patience: Duration::ZERO,

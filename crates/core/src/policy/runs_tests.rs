@@ -89,7 +89,9 @@ fn with_plans_of_another_kind_it_admits_until_it_is_full() {
 fn a_run_that_is_still_there_is_not_read_and_waits_for_its_slots_as_hits() {
     let mut policy = policy(40);
     load(&mut policy, &[0, 1], false);
-    [0, 1].map(|id| access(&mut policy, id));
+    for id in [0, 1] {
+        access(&mut policy, id);
+    }
     policy.begin(&Begin::default());
     assert_eq!(load(&mut policy, &[0, 1], false), (false, vec![]));
     assert_eq!(load(&mut policy, &[2, 3], false), (true, vec![]));

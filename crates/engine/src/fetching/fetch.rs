@@ -11,6 +11,7 @@ use hotset_core::{Error, Id};
 use hotset_store::ReadError;
 use hotset_store::package::{Package, PackageStore};
 
+use super::gates::host_of;
 use super::{Cause, Origin, Payer, Question};
 use crate::dataset::Dataset;
 use crate::packing::PackingQueue;
@@ -202,6 +203,16 @@ impl Fetch {
                 Ok(take_out(&bytes, &self.dataset.name, *number, &mut self.parts))
             }
             Source::Node(question) => Ok(question.ask(&mut self.parts)),
+        }
+    }
+
+    /// The host whose limit it counts for; `None` for what packing reads and what other nodes are asked.
+    pub(super) fn gated_host(&self) -> Option<&str> {
+        match &self.origin {
+            _ if self.packing.is_some() => None,
+            Source::Samples(..) | Source::Run { .. } => Some(host_of(&self.dataset.place)),
+            Source::Package { store, .. } => Some(host_of(store.place())),
+            Source::Node(_) => None,
         }
     }
 

@@ -54,7 +54,8 @@ impl Threads {
 /// Wakes or starts as many threads as there are queued requests, within the limit. Called with the lock held, after
 /// anything that may have queued some.
 pub(crate) fn wake(shared: &Arc<Shared>, state: &mut State) {
-    for (work, most) in [(Work::Reads, state.config.concurrency), (Work::Asks, ASKERS)] {
+    let reads = state.rooms.fetching().threads_for(state.config.concurrency);
+    for (work, most) in [(Work::Reads, reads), (Work::Asks, ASKERS)] {
         wake_for(work, most, shared, state.rooms.fetching_mut());
     }
 }
@@ -124,6 +125,7 @@ fn run(shared: &Arc<Shared>, work: Work) {
             let began = Instant::now();
             let (requests, outcome) = repeat(shared, &mut fetch);
             state = shared.lock();
+            state.rooms.fetching_mut().leave_gate(&fetch, outcome.as_ref().ok());
             state.end_fetch(fetch, requests, began.elapsed(), outcome);
             state.rooms.fetching_mut().threads(work).busy -= 1;
             // What it did not bring is queued.
@@ -200,7 +202,12 @@ fn repeat(shared: &Shared, fetch: &mut Fetch) -> (u64, Result<Brought, ReadError
             Err(error) if error.retriable() && requests <= u64::from(shared.retries) => {
                 tracing::debug!(number = fetch.number(), requests, %error, "a read failed and is tried again");
                 let objects = fetch.objects();
-                shared.lock().rooms.fetching_mut().note_failure(&objects, &error.to_string());
+                let mut state = shared.lock();
+                let fetching = state.rooms.fetching_mut();
+                fetching.note_failure(&objects, &error.to_string());
+                if matches!(error, ReadError::Busy(_)) {
+                    fetching.note_refusal(fetch);
+                }
             }
             done => return (requests, done),
         }

@@ -16,7 +16,7 @@ use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Index, Result};
 use hotset_engine::{
-    Cluster, Config, Engine, JobRequest, JobStats, Placed, Role, SessionId, Trained, Unplaced,
+    Cluster, Concurrency, Config, Engine, JobRequest, JobStats, Placed, Role, SessionId, Trained, Unplaced,
 };
 use hotset_store::Opened;
 
@@ -300,7 +300,7 @@ impl Made {
 
     /// A node's engine, which has no job yet.
     pub fn engine(&self, shared: &Arc<Shared>, number: usize) -> Arc<Engine> {
-        let engine = Arc::new(Engine::new(Config { concurrency: 4, ..config() }));
+        let engine = Arc::new(Engine::new(Config { concurrency: Concurrency::Fixed(4), ..config() }));
         let direct = Direct { name: name(number), shared: Arc::clone(shared) };
         engine.join_cluster(Arc::new(direct), self.wait);
         engine

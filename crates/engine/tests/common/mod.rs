@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use hotset_core::log::{Event, Recorder};
 use hotset_core::{Amount, Index, Result};
-use hotset_engine::{Asked, Config, Engine, Grant, JobRequest, Logs, Packaging, Place, Purpose, SessionId};
+use hotset_engine::{
+    Asked, Concurrency, Config, Engine, Grant, JobRequest, Logs, Packaging, Place, Purpose, SessionId,
+};
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::digest::Hashes;
 use hotset_store::package::PackageStore;
@@ -50,6 +52,10 @@ pub struct Memory {
 impl Memory {
     pub fn hold(&self) {
         *self.held.lock().unwrap() = true;
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     pub fn let_go(&self) {
@@ -211,7 +217,7 @@ pub fn patient(patience: Duration) -> Engine {
 
 pub fn config() -> Config {
     Config {
-        concurrency: 8,
+        concurrency: Concurrency::Fixed(8),
         memory: None,
         machine: 8 << 30,
         available: || 8 << 30,

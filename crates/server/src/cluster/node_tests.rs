@@ -64,7 +64,7 @@ fn options(state: &Path, cluster: Option<ClusterOptions>) -> Options {
         embedded: false,
         watch: Vec::new(),
         memory: Some(1 << 30),
-        concurrency: 4,
+        concurrency: hotset_engine::Concurrency::Fixed(4),
         retries: 2,
         linger: Duration::ZERO,
         patience: PATIENCE,

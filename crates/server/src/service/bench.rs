@@ -79,7 +79,7 @@ impl Bench {
             embedded: false,
             watch: Vec::new(),
             memory: Some(1 << 30),
-            concurrency: 1,
+            concurrency: hotset_engine::Concurrency::Fixed(1),
             retries: 0,
             linger: Duration::ZERO,
             patience: Duration::from_secs(1),

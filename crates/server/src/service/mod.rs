@@ -117,7 +117,7 @@ impl Service {
         let recorder = Recorder::new(options.record.clone())?;
         let logs = options.record.clone().map(CacheLogs::new).transpose()?.map(Arc::new);
         let config = Config {
-            concurrency: options.concurrency.max(1),
+            concurrency: options.concurrency,
             memory: options.memory,
             machine: machine_memory(),
             available: available_memory,
