@@ -12,6 +12,7 @@ mod compaction;
 mod differential;
 mod ends;
 mod equal;
+mod given;
 mod interleavings;
 mod jobs;
 mod luck;

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .._client.source import Catalog, Plan, Scheme, Source
+from .._client.source import Catalog, Order, Plan, Scheme, Source
 from ..errors import InvalidError
 
 _STRIDE = 4096
@@ -88,7 +88,7 @@ class ConcatSource:
     def ranks(self) -> tuple[int, int]:
         return self._sources[0].ranks()
 
-    def plan(self, epoch: int, start: int) -> ConcatPlan:
+    def plan(self, epoch: int, start: int, order: Order | None = None) -> ConcatPlan:
         _, world = self.ranks()
         if min(self._sizes) < world:
             raise InvalidError(
