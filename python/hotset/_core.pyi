@@ -251,6 +251,9 @@ class Strategy:
     def is_whole(self) -> bool:
         """Whether every epoch is of all samples."""
     @property
+    def shuffles(self) -> bool:
+        """Whether its orders are drawn from the seed."""
+    @property
     def takes_order(self) -> bool:
         """Whether the trainer gives the order of each epoch, by `ids=`."""
     def may_be_full(self, epoch: int) -> bool:
@@ -261,8 +264,8 @@ class Strategy:
 LAST_EPOCH: int
 """The last epoch that can be planned."""
 
-def uniform_plan(samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
-    """The plan that the server's `uniform` makes, without a server."""
+def seed_plan(strategy: str, samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
+    """The plan that the server makes by a strategy that goes by its seed alone, without a server."""
 
 def order_digest(ids: bytes) -> int:
     """Tells one order from another; ids are 32-bit little-endian integers."""

@@ -38,10 +38,12 @@ mod _core {
     #[pymodule_export]
     const LAST_EPOCH: u64 = hotset_core::id::LAST_EPOCH;
 
-    /// The plan that the server's `uniform` makes, without a server.
+    /// The plan that the server makes by a strategy that goes by its seed alone, without a server.
     #[pyfunction]
-    fn uniform_plan(
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn seed_plan(
         py: Python<'_>,
+        strategy: &str,
         samples: Whole<u64>,
         seed: Whole<u64>,
         epoch: Whole<u64>,
@@ -49,7 +51,7 @@ mod _core {
         world: Whole<u32>,
         pad: bool,
     ) -> PyResult<Plan> {
-        let plan = py.detach(|| Plan::uniform(samples.0, seed.0, epoch.0, rank.0, world.0, pad));
+        let plan = py.detach(|| Plan::of_seed(strategy, samples.0, seed.0, epoch.0, rank.0, world.0, pad));
         plan.map_err(|error| crate::errors::raised(py, error))
     }
 

@@ -28,8 +28,9 @@ impl Plan {
         Self { ids: Ids::Shared(plan) }
     }
 
-    /// The plan that `uniform` makes for a rank.
-    pub(crate) fn uniform(
+    /// The plan that a strategy makes for a rank, one that goes by its seed alone.
+    pub(crate) fn of_seed(
+        strategy: &str,
         samples: u64,
         seed: u64,
         epoch: u64,
@@ -44,7 +45,7 @@ impl Plan {
             )));
         }
         let setup = Setup::new(samples as usize, seed);
-        let mut strategy = (sampling::find("uniform")?.build)(setup);
+        let mut strategy = (sampling::find(strategy)?.build)(setup);
         // A padded plan before this one left no sample out.
         let carried = pad.then_some([].as_slice());
         let drawn = strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });

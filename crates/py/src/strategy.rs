@@ -115,6 +115,12 @@ impl Strategy {
         self.facts.is_whole
     }
 
+    /// Whether its orders are drawn from the seed.
+    #[getter]
+    fn shuffles(&self) -> bool {
+        self.facts.shuffles
+    }
+
     /// Whether the trainer gives the order of each epoch.
     #[getter]
     fn takes_order(&self) -> bool {

@@ -25,7 +25,8 @@ from .tally import Counts, Tally
 _log = logging.getLogger(__name__)
 _said = False
 _TEXT = (
-    "HOTSET=off: samples are read past the server and its cache, in `uniform` order unless `ids=` gives one"
+    "HOTSET=off: samples are read past the server and its cache, in `uniform` order unless `ids=` or "
+    "`shuffle=False` says another"
 )
 
 _inherited: list[_core.Catalog] = []
@@ -83,9 +84,8 @@ class DirectSource(ListedSource):
         pad = self._scheme.settings["pad"] and (length is None or self.catalog.samples < world)
 
         def planned(number: int) -> Plan:
-            return _core.uniform_plan(
-                self.catalog.samples, self._scheme.settings["seed"], number, rank, world, pad
-            )
+            samples, seed = self.catalog.samples, self._scheme.settings["seed"]
+            return _core.seed_plan(self._strategy(), samples, seed, number, rank, world, pad)
 
         return planned(epoch) if length in (None, "auto") else StreamPlan(planned, epoch, int(length))
 
@@ -146,8 +146,8 @@ class DirectSource(ListedSource):
         """The strategy that is followed here; empty without a sampler."""
         if not self._scheme.planned:
             return ""
-        asked = str(self._scheme.settings["strategy"])
-        return asked if _core.Strategy(asked).takes_order else "uniform"
+        asked = _core.Strategy(self._scheme.settings["strategy"])
+        return asked.name if asked.takes_order or not asked.shuffles else "uniform"
 
     def close(self) -> None:
         self._native = None

@@ -76,9 +76,17 @@ class OwnOrder:
         return steps(self.length, batch_size, drop_last)
 
 
-def strategy_for(strategy: str, ids: Any) -> str:
-    """The strategy of a sampler that was made with these two arguments."""
+def strategy_for(strategy: str, ids: Any, shuffle: bool) -> str:
+    """The strategy of a sampler that was made with these arguments."""
     takes = [each.name for each in _core.strategies() if each.takes_order]
+    plain = [each.name for each in _core.strategies() if not each.shuffles]
+    if not shuffle:
+        if ids is not None or strategy not in (_DEFAULT, *plain):
+            other = "`ids=`" if ids is not None else f"`strategy={strategy!r}`"
+            raise InvalidError(
+                f"`shuffle=False` is the order of the dataset, and {other} says another: leave one out"
+            )
+        return plain[0]
     if ids is None:
         if strategy in takes:
             raise InvalidError(

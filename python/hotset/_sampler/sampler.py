@@ -53,6 +53,7 @@ class Sampler(DistributedSampler[int]):
     - `ids`: an order of your own in place of a strategy's: a sampler of torch's or yours, a batch sampler
       (`batches`), or another iterable of ids. It is run through when an epoch begins, after its `set_epoch`
       if it has one, and gives the order of all ranks together, the same in each.
+    - `shuffle`: with `False` every epoch is in the order of the dataset.
     - `policy`: what stays in the cache; by default the strategy's own. `policy_settings`: its settings.
     - `epochs`: how many epochs the run has, for strategies whose last epochs differ (`full_last`).
     - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id. It is
@@ -81,6 +82,7 @@ class Sampler(DistributedSampler[int]):
         strategy: str = "uniform",
         *,
         ids: Iterable[Any] | None = None,
+        shuffle: bool = True,
         policy: str | None = None,
         seed: int = 0,
         settings: Mapping[str, object] | None = None,
@@ -101,14 +103,13 @@ class Sampler(DistributedSampler[int]):
         check_names(strategy, policy, seed)
         if isinstance(ids, Sampler | Batches):
             raise InvalidError(PLANNED)
-        strategy = strategy_for(strategy, ids)
+        strategy = strategy_for(strategy, ids, shuffle)
         self.dataset = dataset
         self.strategy = strategy
         self.policy = policy
         self.seed = seed
         self.pad = pad
         self.epoch_length = check_length(epoch_length)
-        self.shuffle = True
         self.drop_last = not pad
         self._position = Position()
         """Where the next iteration starts, or the epoch under way."""
@@ -140,6 +141,7 @@ class Sampler(DistributedSampler[int]):
             package_options=self._source.options if package_options is None else package_options,
         )
         self._strategy = _core.Strategy(strategy, list(scheme.settings["strategy_settings"].items()), epochs)
+        self.shuffle = self._strategy.shuffles
         self._lengths = EpochLengths(self._source, self._target.sizes, self._strategy, pad)
         irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._feedback = Feedback(self._target, self._strategy, irreducible)

@@ -156,7 +156,7 @@ fn ids_are_of_the_catalog_and_no_sample_comes_twice_unless_the_strategy_repeats(
 fn the_same_seed_gives_the_same_plans_and_another_seed_others() {
     everywhere(|entry, samples, world, pad| {
         assert_eq!(plans(entry, samples, 3, world, pad), plans(entry, samples, 3, world, pad));
-        if samples > 90 {
+        if samples > 90 && (entry.build)(Setup::new(samples, 3)).shuffles() {
             assert_ne!(plans(entry, samples, 3, world, pad)[0], plans(entry, samples, 4, world, pad)[0]);
         }
     });
@@ -164,7 +164,8 @@ fn the_same_seed_gives_the_same_plans_and_another_seed_others() {
 
 #[test]
 fn epochs_differ_in_their_order() {
-    for entry in REGISTRY {
+    let shuffles = |entry: &&Entry| (entry.build)(Setup::new(97, 5)).shuffles();
+    for entry in REGISTRY.iter().filter(shuffles) {
         let plans = plans(entry, 97, 5, 1, false);
         assert!(plans.windows(2).all(|pair| pair[0].ids() != pair[1].ids()));
     }

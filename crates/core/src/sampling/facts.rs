@@ -21,6 +21,8 @@ pub struct Facts {
     pub is_whole: bool,
     /// [`Strategy::takes_order`].
     pub takes_order: bool,
+    /// [`Strategy::shuffles`].
+    pub shuffles: bool,
 }
 
 impl Facts {
@@ -34,6 +36,7 @@ impl Facts {
             follows_seed: strategy.follows_seed(),
             is_whole: strategy.is_whole(),
             takes_order: strategy.takes_order(),
+            shuffles: strategy.shuffles(),
         }
     }
 }

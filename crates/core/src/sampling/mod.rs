@@ -27,6 +27,7 @@ mod quiver;
 mod realtime;
 mod residents;
 mod selection;
+mod sequential;
 mod substitute;
 mod uniform;
 
@@ -64,6 +65,7 @@ pub static REGISTRY: &[Entry] = &[
     infobatch::ENTRY,
     carousel::ENTRY,
     given::ENTRY,
+    sequential::ENTRY,
     #[cfg(test)]
     alternate::ENTRY,
 ];
@@ -267,6 +269,10 @@ pub trait Strategy: Send {
     /// Whether every epoch draws as many ids as there are samples, so that its length is known before its plan.
     fn is_whole(&self) -> bool {
         false
+    }
+    /// Whether its orders are drawn, so that they differ by the seed and from epoch to epoch.
+    fn shuffles(&self) -> bool {
+        true
     }
     /// Whether the trainer gives the order of each epoch when it begins, and there is no plan without it.
     fn takes_order(&self) -> bool {
