@@ -289,7 +289,7 @@ class OneReader:
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """The samples in the random order of an epoch, which is that of `uniform`."""
-        plan = _core.uniform_plan(self._samples.count, 0, epoch, 0, 1, False)
+        plan = _core.seed_plan("uniform", self._samples.count, 0, epoch, 0, 1, False)
         ids = plan.block(0, len(plan))
         return [ids[first : first + self._size.batch] for first in range(0, len(plan), self._size.batch)]
 

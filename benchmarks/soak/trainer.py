@@ -276,7 +276,7 @@ class Training:
         if self.kind.serves is Serves.SOME:
             assert len(set(trained)) == len(trained), f"an id twice in epoch {epoch}"
         if self.kind.strategy == "uniform":
-            plan = _core.uniform_plan(samples, self.order.seed, epoch, 0, 1, False)
+            plan = _core.seed_plan("uniform", samples, self.order.seed, epoch, 0, 1, False)
             assert trained == plan.block(0, samples), f"another order than the seed's in epoch {epoch}"
 
     def run(self) -> dict[str, int]:

@@ -67,6 +67,22 @@ class Client:
         self, job: str, epoch: int, *, rank: int, world: int, start: int, join: bool = False, wait: float
     ) -> Plan:
         """The rank's plan. `join` is a reader's that found its server restarted: nothing begins over."""
+    def begin_given(
+        self,
+        job: str,
+        epoch: int,
+        *,
+        rank: int,
+        world: int,
+        start: int,
+        order: int,
+        ids: bytes | None = None,
+        wait: float,
+    ) -> Plan | None:
+        """The rank's plan in the order of that digest; `None` where the server wants its `ids`, and has none.
+
+        They are 32-bit little-endian integers.
+        """
     def get_batch(
         self,
         job: str,
@@ -234,6 +250,12 @@ class Strategy:
     @property
     def is_whole(self) -> bool:
         """Whether every epoch is of all samples."""
+    @property
+    def shuffles(self) -> bool:
+        """Whether its orders are drawn from the seed."""
+    @property
+    def takes_order(self) -> bool:
+        """Whether the trainer gives the order of each epoch, by `ids=`."""
     def may_be_full(self, epoch: int) -> bool:
         """Whether `epoch` may be of all samples, as far as its settings tell."""
     def selected(self, samples: int) -> int:
@@ -242,8 +264,14 @@ class Strategy:
 LAST_EPOCH: int
 """The last epoch that can be planned."""
 
-def uniform_plan(samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
-    """The plan that the server's `uniform` makes, without a server."""
+def seed_plan(strategy: str, samples: int, seed: int, epoch: int, rank: int, world: int, pad: bool) -> Plan:
+    """The plan that the server makes by a strategy that goes by its seed alone, without a server."""
+
+def order_digest(ids: bytes) -> int:
+    """Tells one order from another; ids are 32-bit little-endian integers."""
+
+def given_plan(ids: bytes, epoch: int, rank: int, world: int, pad: bool) -> Plan:
+    """The plan that the server makes of an order, without a server."""
 
 def parse_size(text: str, whole: int) -> int:
     """The bytes of `8GiB`, or of `20%` of `whole`."""

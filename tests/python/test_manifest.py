@@ -102,6 +102,30 @@ def test_lists_are_stacked_where_they_are_made_tensors(place: Path) -> None:
     assert targets.sum(0).tolist() == [3, 6, 0]
 
 
+def test_samples_and_labels_are_transformed_and_a_reevaluation_may_transform_otherwise(place: Path) -> None:
+    (place / "train.csv").write_text("key,label\n" + "".join(f"000/{at:06d}.bin,{at}\n" for at in range(6)))
+    train = hotset.Manifest(
+        place / "train.csv", decode=lambda view: view[0], transform=float, target_transform=str, with_ids=True
+    )
+    first = [content(f"{at:06d}.bin", 100)[0] for at in range(6)]
+    assert [train[at] for at in range(6)] == [(float(first[at]), str(at), at) for at in range(6)]
+    bare = hotset.Manifest(place / "train.csv", label="none", transform=len)
+    assert bare[3] == 100, "without `decode` it gets the bytes"
+
+    train = hotset.Manifest(place / "train.csv", decode=lambda view: view[0], transform=str)
+    sampler = hotset.Sampler(train, "realtime", settings={"warmup": 0})
+    list(sampler)
+    sampler.set_epoch(1)
+    seen: list[float] = []
+
+    def loss(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        seen.extend(output.tolist())
+        return output
+
+    assert sampler.reevaluate(torch.nn.Identity(), loss, transform=float) == 6
+    assert sorted(seen) == sorted(map(float, first))
+
+
 def test_floats_stay_floats_in_the_kept_listing_and_in_a_selection(place: Path) -> None:
     (place / "train.csv").write_text("key,label\n" + "".join(f"pack,{at / 4}\n" for at in range(8)))
     first, second = (hotset.Manifest(place / "train.csv") for _ in range(2))

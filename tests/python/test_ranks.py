@@ -106,7 +106,7 @@ REPEATING = {"pads", "batchloss", "carousel", "quiver"}
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_make_equal_steps_with_every_strategy(tmp_path: Path, world: int) -> None:
     samples, epochs = 101, 4
-    strategies = [each.name for each in _core.strategies()]
+    strategies = [each.name for each in _core.strategies() if not each.takes_order]
     place = equal_files(tmp_path / "tree", samples, 50)
     # Ranks share collectives: with unequal steps they would hang.
     launch = Launch(

@@ -15,6 +15,7 @@ from typing import Any
 import hotset
 import pytest
 import torch
+from given_orders import Weighted
 from hotset import _core
 from processes import Server
 from torch.utils.data import DataLoader
@@ -29,7 +30,8 @@ def made(place: Path, strategy: str) -> tuple[hotset.Sampler, DataLoader[Any]]:
     train = hotset.Dataset(place, cache="20%", with_ids=True)
     # What `carousel` chooses by itself follows from measured times, which nobody can repeat.
     settings = {"fresh": 0.25} if strategy == "carousel" else {}
-    sampler = hotset.Sampler(train, strategy, seed=7, settings=settings, epochs=EPOCHS)
+    ids = Weighted(SAMPLES) if _core.Strategy(strategy).takes_order else None
+    sampler = hotset.Sampler(train, strategy, ids=ids, seed=7, settings=settings, epochs=EPOCHS)
     return sampler, DataLoader(train, BATCH, sampler=sampler, collate_fn=_ids)
 
 

@@ -13,8 +13,8 @@ import numpy
 import pytest
 import torch
 from processes import Trainer
-from torch.utils.data import DataLoader, DistributedSampler
-from trees import equal_files, labelled_files, planned
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler
+from trees import equal_files, labelled_files, planned, tar_shards
 
 
 @pytest.fixture
@@ -31,6 +31,57 @@ def test_it_is_a_distributed_sampler_with_all_its_attributes(train: hotset.Datas
         *("epoch", "num_samples", "total_size"),
     }
     assert (sampler.num_samples, sampler.total_size) == (25, 100)
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_without_shuffling_every_epoch_is_in_the_order_of_the_dataset(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTSET", mode)
+    train = hotset.Dataset(equal_files(tmp_path / "tree", 100, 50))
+    sampler = hotset.Sampler(train)
+    assert sampler.shuffle
+    sampler = hotset.Sampler(train, shuffle=False, seed=3)
+    assert not sampler.shuffle
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        assert list(sampler) == list(range(100))
+    assert train.stats()["strategy"] == sampler.strategy == "sequential"
+    assert sampler.total_steps(3, 8) == 39
+    parts = [
+        list(hotset.Sampler(train, shuffle=False, num_replicas=3, rank=rank, pad=True)) for rank in range(3)
+    ]
+    assert parts == [[*range(0, 100, 3)], [*range(1, 100, 3), 0], [*range(2, 100, 3), 1]]
+
+
+def test_datasets_that_are_not_shuffled_are_trained_one_after_the_other(tmp_path: Path) -> None:
+    places = [equal_files(tmp_path / name, count, 50) for name, count in (("one", 5), ("two", 7))]
+    both = ConcatDataset([hotset.Dataset(place) for place in places])
+    sampler = hotset.Sampler(both, shuffle=False)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        assert list(sampler) == list(range(12))
+
+
+def test_neighbours_that_are_read_in_order_are_read_together(tmp_path: Path) -> None:
+    tar_shards(tmp_path / "shards", shards=2, samples=40)
+    requests = []
+    for shuffle in (True, False):
+        # On a server of its own: what another job has read would be shared.
+        hotset.stop_private()
+        train = hotset.Shards(tmp_path / "shards", cache="10%")
+        loader = DataLoader(train, 8, sampler=hotset.Sampler(train, shuffle=shuffle), collate_fn=len)
+        assert sum(loader) == 80
+        counted = train.stats()["epochs"][0]
+        assert counted["storage_reads"] == 80
+        requests.append(counted["storage_requests"])
+    assert requests[1] <= 20 < requests[0]
+
+
+@pytest.mark.parametrize("other", [{"ids": [1, 2]}, {"strategy": "iis"}])
+def test_two_orders_at_once_are_refused(train: hotset.Dataset, other: dict[str, object]) -> None:
+    with pytest.raises(hotset.InvalidError, match=r"`shuffle=False` is the order of the dataset, and `"):
+        hotset.Sampler(train, shuffle=False, **other)  # type: ignore[arg-type]
 
 
 def test_ranks_get_disjoint_parts_of_equal_length(train: hotset.Dataset) -> None:

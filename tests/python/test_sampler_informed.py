@@ -17,6 +17,9 @@ from hotset._client import job
 from torch import distributed, nn
 from trees import content
 
+DRAWING = [each.name for each in _core.strategies() if not each.takes_order]
+"""Strategies that draw their epochs by themselves."""
+
 
 @pytest.fixture
 def train(tmp_path: Path) -> hotset.ImageFolder:
@@ -208,7 +211,7 @@ def _squares(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, tor
     return values, values
 
 
-@pytest.mark.parametrize("strategy", [each.name for each in _core.strategies()])
+@pytest.mark.parametrize("strategy", DRAWING)
 def test_whoever_asks_for_reevaluation_is_known_and_refuses_it_after_the_plan(
     train: hotset.ImageFolder, strategy: str
 ) -> None:
@@ -250,7 +253,7 @@ def test_a_plan_made_for_its_length_knows_the_losses_on_their_way(train: hotset.
     assert flushed == [1]
 
 
-@pytest.mark.parametrize("strategy", [each.name for each in _core.strategies()])
+@pytest.mark.parametrize("strategy", DRAWING)
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_the_first_epoch_has_the_length_that_was_told_before(
     train: hotset.ImageFolder, strategy: str, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -264,7 +267,7 @@ def test_the_first_epoch_has_the_length_that_was_told_before(
 @pytest.mark.parametrize(
     "strategy, settings, world, pad",
     [
-        *[(each.name, {}, 1, False) for each in _core.strategies()],
+        *[(strategy, {}, 1, False) for strategy in DRAWING],
         ("iis", {"fraction": 0.35, "warmup": 3, "full_last": 0.2}, 1, False),
         ("realtime", {"fraction": 0.9, "warmup": 0}, 1, False),
         ("iis", {}, 3, False),

@@ -9,7 +9,7 @@ import random
 import tarfile
 from pathlib import Path
 
-from hotset._core import uniform_plan
+from hotset._core import seed_plan
 
 
 def content(name: str, size: int) -> bytes:
@@ -24,7 +24,7 @@ def digest(data: bytes | memoryview) -> str:
 
 def planned(samples: int, epoch: int, *, seed: int = 0) -> list[int]:
     """The ids of an epoch of `uniform`, in order."""
-    plan = uniform_plan(samples, seed, epoch, 0, 1, False)
+    plan = seed_plan("uniform", samples, seed, epoch, 0, 1, False)
     return plan.block(0, samples)
 
 

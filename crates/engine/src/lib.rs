@@ -35,7 +35,7 @@ pub use cluster::{Cluster, PackageNews, Placed, Role, Unplaced};
 pub use config::{Concurrency, Config, JobGrant, JobRequest, Logs, OFF};
 pub use engine::{Engine, SessionId};
 pub use fetching::ContentPeer;
-pub use jobs::{Cut, Span};
+pub use jobs::{Cut, GivenOrder, Span};
 pub use memory::{available_memory, machine_memory};
 pub use packing::{Packaging, Place};
 pub use read_on::ReadOn;

@@ -23,6 +23,8 @@ use crate::sync::{self, Mutex, MutexGuard};
 pub(crate) struct Told {
     pub(crate) reevaluated: BTreeMap<Id, f32>,
     pub(crate) accuracies: BTreeMap<u32, f64>,
+    /// The epoch's order.
+    pub(crate) order: Option<Arc<[Id]>>,
 }
 
 #[derive(Default)]
@@ -51,6 +53,8 @@ pub(crate) struct PlannerHandle {
     pub(crate) needs_losses: bool,
     /// Whether its plans need something that comes after the epoch before.
     pub(crate) waits_for_trainer: bool,
+    /// Whether a trainer gives the order of each epoch.
+    pub(crate) takes_order: bool,
     /// Whether its plans need to know what is resident, or how fast the epoch before was: then the epoch before
     /// must be decided to its end.
     pub(crate) looks_back: bool,
@@ -65,6 +69,7 @@ impl PlannerHandle {
             score: planner.score(),
             needs_losses: strategy.needs_losses(),
             waits_for_trainer: strategy.waits_for_trainer(),
+            takes_order: strategy.takes_order(),
             looks_back: planner.looks_at_residents() || adapts,
             looks_at_residents: planner.looks_at_residents(),
             planner: Mutex::new(planner),
@@ -186,6 +191,11 @@ impl PlannerHandle {
     /// A rank's accuracy, for the plan of `epoch`.
     pub(crate) fn accuracy(&self, epoch: u64, rank: u32, accuracy: f64) {
         self.inbox().told.entry(epoch).or_default().accuracies.insert(rank, accuracy);
+    }
+
+    /// The order of an epoch, for its plan.
+    pub(crate) fn give_order(&self, epoch: u64, order: Arc<[Id]>) {
+        self.inbox().told.entry(epoch).or_default().order = Some(order);
     }
 
     /// What was told for the plan of `epoch`; what was told for earlier ones is forgotten.

@@ -216,7 +216,7 @@ fn draw<'a>(
     let mut planner = handle.planner();
     let told = handle.told(epoch);
     let reevaluated = told.reevaluated.iter().map(|(&id, &loss)| (id, loss)).collect();
-    let told = Arc::new(log::Told { reevaluated, accuracy: told.accuracy() });
+    let told = Arc::new(log::Told { reevaluated, accuracy: told.accuracy(), order: told.order });
     if let Some(before) = epoch.checked_sub(1) {
         planner.close(before);
     }
@@ -248,6 +248,7 @@ fn draw<'a>(
         reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
         accuracy: told.accuracy,
         rates,
+        order: told.order.as_deref(),
     };
     let (before, fixed) = before.map_or((None, false), |drawn| (Some(drawn.plan), drawn.settled));
     // It may have been drawn and could not be settled, or the home before this one has drawn it: nothing is packed with it.
@@ -359,7 +360,11 @@ impl Job {
     /// The epoch that can be planned ahead now, and for how many ranks.
     fn plans_ahead(&self) -> Option<(u64, u32)> {
         let planner = self.planner.as_ref()?;
-        if !self.opened.request.prefetch || self.ranks.is_planning() || planner.waits_for_trainer {
+        if !self.opened.request.prefetch
+            || self.ranks.is_planning()
+            || planner.waits_for_trainer
+            || planner.takes_order
+        {
             return None;
         }
         // Others get plans when they are told that there is one.

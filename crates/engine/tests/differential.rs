@@ -74,6 +74,7 @@ pub(crate) fn loss(id: Id, epoch: u64) -> f32 {
 pub(crate) type Counted = (Vec<Id>, PlanCounters);
 
 fn simulated(config: run::Config, how: How) -> Vec<Counted> {
+    let takes_order = config.strategy.takes_order();
     let mut run = Run::new(config).unwrap();
     let mut seen = Vec::new();
     for epoch in 0..EPOCHS {
@@ -85,10 +86,12 @@ fn simulated(config: run::Config, how: How) -> Vec<Counted> {
             Reevaluation::Set(ids) => ids.iter().map(|&id| (id, loss(id, epoch))).collect(),
             Reevaluation::All => (0..SAMPLES as Id).map(|id| (id, loss(id, epoch))).collect(),
         };
+        let order = takes_order.then(|| common::order(SAMPLES, epoch));
         let inputs = Inputs {
             reevaluated: (!reevaluated.is_empty()).then_some(&reevaluated),
             accuracy: (epoch > 0).then(|| accuracy(epoch - 1)),
             rates: None,
+            order: order.as_deref(),
         };
         let plan = run.begin(epoch, &inputs);
         for positions in how.at_once(&plan) {
@@ -128,7 +131,7 @@ fn begin(engine: &Engine, opened: &Opened, epoch: u64, world: u32) -> Arc<Plan> 
                 engine.reevaluated("job", epoch, rank, (some, &losses), false).unwrap();
             }
             engine.reevaluated("job", epoch, rank, (&[], &[]), true).unwrap();
-            engine.begin_epoch("job", epoch, (rank, world), 0, false).unwrap()
+            common::begin(engine, "job", epoch, (rank, world), 0)
         };
         let ranks: Vec<_> = (0..world).map(|number| scope.spawn(move || rank(number))).collect();
         let plans: Vec<Arc<Plan>> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();

@@ -13,6 +13,7 @@ mod compaction;
 mod differential;
 mod ends;
 mod equal;
+mod given;
 mod interleavings;
 mod jobs;
 mod limits;

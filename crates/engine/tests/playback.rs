@@ -48,7 +48,7 @@ impl<'a> Training<'a> {
             reader.get_reevaluated(&some.iter().map(index).collect::<Vec<_>>(), epoch);
         }
         self.engine.reevaluated(self.job, epoch, rank, (&ids, &losses), true).unwrap();
-        self.engine.begin_epoch(self.job, epoch, (rank, world), start, false).unwrap()
+        common::begin(self.engine, self.job, epoch, (rank, world), start)
     }
 
     /// Trains positions of a rank.

@@ -65,7 +65,7 @@ fn reevaluate(engine: &Engine, epoch: u64, (rank, world): (u32, u32), loss: f32)
 #[test]
 fn losses_that_are_no_losses_are_refused_counted_and_never_planned_from() {
     let (opened, _) = dataset(&sizes());
-    for entry in sampling::REGISTRY {
+    for entry in sampling::drawing() {
         for prefetch in [false, true] {
             let engine = engine();
             let mut reader = Reader::new(&engine, &opened);
@@ -252,7 +252,7 @@ fn a_rank_that_ends_in_the_middle_of_its_reevaluation_is_not_waited_for_for_ever
 #[test]
 fn while_a_plan_is_made_batches_are_served_and_reports_are_taken_and_none_is_lost() {
     let (opened, _) = dataset(&sizes());
-    for entry in sampling::REGISTRY {
+    for entry in sampling::drawing() {
         for prefetch in [false, true] {
             let engine = engine();
             let mut reader = Reader::new(&engine, &opened);

@@ -105,7 +105,7 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
         // A plan uses the packages that are complete when it is made.
         engine.packed("job", Duration::from_secs(60)).unwrap();
         between(&engine, epoch);
-        let plan = engine.begin_epoch("job", epoch, (0, 1), 0, false).unwrap();
+        let plan = common::begin(&engine, "job", epoch, (0, 1), 0);
         snapshot = engine.snapshot("job").unwrap().or(snapshot);
         log.clear();
         let mut reader = Reader::new(&engine, opened);
@@ -141,7 +141,7 @@ fn train(opened: &Opened, case: &Case, packages: bool, losses: &[usize]) -> Run 
     }
     // What was served before a kill and not reported counts when its epoch is left.
     between(&engine, EPOCHS);
-    engine.begin_epoch("job", EPOCHS, (0, 1), 0, false).unwrap();
+    common::begin(&engine, "job", EPOCHS, (0, 1), 0);
     let stats = engine.job_stats(None).remove(0);
     assert_eq!(stats.unplanned.served(), 0);
     for (epoch, counters) in stats.epochs.into_iter().take(EPOCHS as usize) {

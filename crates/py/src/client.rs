@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use hotset_core::Error;
 use hotset_wire::proto;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::arguments::{Numbers, Scores, Seconds, Whole};
@@ -180,6 +181,36 @@ impl Client {
         };
         let plan = waiting(py, |tick| self.inner.begin_epoch(request, wait.0, tick))?;
         Ok(Plan::shared(plan))
+    }
+
+    /// The same in the order of that digest; its ids as 32-bit little-endian integers, if they are given. `None` where the
+    /// server wants them.
+    #[pyo3(signature = (job, epoch, *, rank, world, start, order, ids=None, wait))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn begin_given(
+        &self,
+        py: Python<'_>,
+        job: String,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        world: Whole<u32>,
+        start: Whole<u64>,
+        order: Whole<u64>,
+        ids: Option<PyBackedBytes>,
+        wait: Seconds,
+    ) -> PyResult<Option<Plan>> {
+        check_epoch(epoch.0).map_err(|error| raised(py, error))?;
+        let request = proto::BeginEpoch {
+            job,
+            epoch: epoch.0,
+            rank: rank.0,
+            world: world.0,
+            start: start.0,
+            order: Some(order.0),
+            ..proto::BeginEpoch::default()
+        };
+        let plan = waiting(py, |tick| self.inner.begin_given(request, ids.as_deref(), wait.0, tick))?;
+        Ok(plan.map(Plan::shared))
     }
 
     #[pyo3(signature = (job, indices, *, rank, matched=false, reevaluation=None, wait))]

@@ -19,10 +19,12 @@ mod _core {
     use hotset_core::bytes::Amount;
     use hotset_core::policy;
     use pyo3::prelude::*;
+    use pyo3::pybacked::PyBackedBytes;
 
     use crate::arguments::Whole;
     #[pymodule_export]
     use crate::doctor::{diagnose, host, survey};
+    use crate::plan::ids_of;
     #[pymodule_export]
     use crate::{
         batch::Batch, catalog::Catalog, client::Client, indices::Indices, plan::Plan, strategy::Strategy,
@@ -36,10 +38,12 @@ mod _core {
     #[pymodule_export]
     const LAST_EPOCH: u64 = hotset_core::id::LAST_EPOCH;
 
-    /// The plan that the server's `uniform` makes, without a server.
+    /// The plan that the server makes by a strategy that goes by its seed alone, without a server.
     #[pyfunction]
-    fn uniform_plan(
+    #[allow(clippy::too_many_arguments, reason = "named in Python")]
+    fn seed_plan(
         py: Python<'_>,
+        strategy: &str,
         samples: Whole<u64>,
         seed: Whole<u64>,
         epoch: Whole<u64>,
@@ -47,8 +51,28 @@ mod _core {
         world: Whole<u32>,
         pad: bool,
     ) -> PyResult<Plan> {
-        let plan = py.detach(|| Plan::uniform(samples.0, seed.0, epoch.0, rank.0, world.0, pad));
+        let plan = py.detach(|| Plan::of_seed(strategy, samples.0, seed.0, epoch.0, rank.0, world.0, pad));
         plan.map_err(|error| crate::errors::raised(py, error))
+    }
+
+    /// The plan that the server makes of an order, without a server; its ids are 32-bit little-endian integers.
+    #[pyfunction]
+    fn given_plan(
+        py: Python<'_>,
+        ids: PyBackedBytes,
+        epoch: Whole<u64>,
+        rank: Whole<u32>,
+        world: Whole<u32>,
+        pad: bool,
+    ) -> PyResult<Plan> {
+        let plan = py.detach(|| Plan::given(ids_of(&ids).collect(), epoch.0, rank.0, world.0, pad));
+        plan.map_err(|error| crate::errors::raised(py, error))
+    }
+
+    /// Tells one order from another; ids are 32-bit little-endian integers.
+    #[pyfunction]
+    fn order_digest(py: Python<'_>, ids: PyBackedBytes) -> u64 {
+        py.detach(|| hotset_core::sampling::order_digest(ids_of(&ids)))
     }
 
     /// The bytes of `8GiB`, or of `20%` of `whole`.

@@ -28,8 +28,9 @@ impl Plan {
         Self { ids: Ids::Shared(plan) }
     }
 
-    /// The plan that `uniform` makes for a rank.
-    pub(crate) fn uniform(
+    /// The plan that a strategy makes for a rank, one that goes by its seed alone.
+    pub(crate) fn of_seed(
+        strategy: &str,
         samples: u64,
         seed: u64,
         epoch: u64,
@@ -37,25 +38,43 @@ impl Plan {
         world: u32,
         pad: bool,
     ) -> Result<Self> {
-        check_epoch(epoch)?;
+        check_rank(epoch, rank, world)?;
         if samples > MOST_SAMPLES {
             return Err(Error::invalid(format!(
                 "`{samples}` samples are more than the `{MOST_SAMPLES}` supported"
             )));
         }
-        if world > MOST_RANKS || rank >= world {
-            return Err(Error::invalid(format!(
-                "rank `{rank}` of `{world}`: there are `1` to `{MOST_RANKS}` ranks, counted from `0`"
-            )));
-        }
         let setup = Setup::new(samples as usize, seed);
-        let mut strategy = (sampling::find("uniform")?.build)(setup);
+        let mut strategy = (sampling::find(strategy)?.build)(setup);
         // A padded plan before this one left no sample out.
         let carried = pad.then_some([].as_slice());
         let drawn = strategy.draw(&Draw { epoch, world, carried, ..Draw::default() });
         let plan = sampling::Plan::cut(epoch, world, pad, drawn);
         Ok(Self { ids: Ids::Own(plan.rank_ids(rank).collect()) })
     }
+
+    /// The plan that a rank has of an order.
+    pub(crate) fn given(order: Vec<Id>, epoch: u64, rank: u32, world: u32, pad: bool) -> Result<Self> {
+        check_rank(epoch, rank, world)?;
+        let plan = sampling::Plan::cut(epoch, world, pad, order);
+        Ok(Self { ids: Ids::Own(plan.rank_ids(rank).collect()) })
+    }
+}
+
+/// Ids from 32-bit little-endian integers.
+pub(crate) fn ids_of(bytes: &[u8]) -> impl ExactSizeIterator<Item = Id> {
+    bytes.as_chunks().0.iter().map(|id| Id::from_le_bytes(*id))
+}
+
+/// A rank of an epoch that there can be.
+fn check_rank(epoch: u64, rank: u32, world: u32) -> Result<()> {
+    check_epoch(epoch)?;
+    if world > MOST_RANKS || rank >= world {
+        return Err(Error::invalid(format!(
+            "rank `{rank}` of `{world}`: there are `1` to `{MOST_RANKS}` ranks, counted from `0`"
+        )));
+    }
+    Ok(())
 }
 
 /// An epoch that an index can carry.

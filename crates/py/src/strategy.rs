@@ -115,6 +115,18 @@ impl Strategy {
         self.facts.is_whole
     }
 
+    /// Whether its orders are drawn from the seed.
+    #[getter]
+    fn shuffles(&self) -> bool {
+        self.facts.shuffles
+    }
+
+    /// Whether the trainer gives the order of each epoch.
+    #[getter]
+    fn takes_order(&self) -> bool {
+        self.facts.takes_order
+    }
+
     /// Whether `epoch` may be of all samples, as far as its settings tell.
     fn may_be_full(&self, py: Python<'_>, epoch: Whole<u64>) -> PyResult<bool> {
         Ok(self.example(py)?.may_be_full(epoch.0))

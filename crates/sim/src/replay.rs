@@ -98,6 +98,7 @@ impl<'a> Replay<'a> {
                 reevaluated: reevaluated.as_deref(),
                 accuracy: None,
                 rates: Some(self.scenario.rates()),
+                order: None,
             };
             let plan = self.run.begin(epoch, &inputs);
             self.without_reevaluated |= reevaluated.is_some() && self.scenario.reevaluated.is_none();

@@ -222,6 +222,13 @@ impl Job {
     pub fn new(pair: &Pair, cache: impl Into<String>, amount: Amount, seed: u64) -> Result<Self> {
         let strategy = sampling::find(&pair.strategy.name)?;
         strategy.values(pair.strategy.texts())?;
+        if strategy.takes_order() {
+            return Err(Error::invalid(format!(
+                "strategy `{}` has the order of a trainer's own sampler, which the simulator does not have: choose another \
+                 (`hotset strategies` lists them)",
+                strategy.name
+            )));
+        }
         let policy = match &pair.policy {
             Some(policy) => policy.clone(),
             None => {

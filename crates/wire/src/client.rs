@@ -166,12 +166,24 @@ impl Client {
     }
 
     /// Begins an epoch for one rank: its plan.
-    pub fn begin_epoch(
+    pub fn begin_epoch(&self, request: proto::BeginEpoch, wait: Duration, tick: Tick<'_>) -> Result<Plan> {
+        let begun = self.begin_given(request, None, wait, tick)?;
+        begun.ok_or_else(|| self.unexpected("begin_epoch"))
+    }
+
+    /// The same in the order that the request names, with the ids of that order, as 32-bit little-endian integers, if they
+    /// are there. `None` where the server wants them.
+    pub fn begin_given(
         &self,
         mut request: proto::BeginEpoch,
+        ids: Option<&[u8]>,
         wait: Duration,
         tick: Tick<'_>,
-    ) -> Result<Plan> {
+    ) -> Result<Option<Plan>> {
+        if let Some(ids) = ids {
+            self.put_state(ids, wait, tick)?;
+            request.put = true;
+        }
         // The server's error says more than that it was waited for in vain.
         let told = wait.saturating_sub(GRACE);
         request.wait_ms = u64::try_from(told.as_millis()).unwrap_or(u64::MAX);
@@ -182,9 +194,10 @@ impl Client {
             tick,
             &mut |_| Ok(()),
             |answer, descriptors, _| match answer {
+                Answer::EpochBegun(begun) if begun.wants_order => ids.is_none().then_some(Ok(None)),
                 Answer::EpochBegun(begun) => Some(match descriptors.split_first() {
                     Some((ids, weights)) => Plan::new(ids, weights.first(), begun.length)
-                        .map(|plan| plan.with_warnings(begun.warnings)),
+                        .map(|plan| Some(plan.with_warnings(begun.warnings))),
                     None => Err(Error::internal("a plan came without its memory")),
                 }),
                 _ => None,
@@ -417,6 +430,7 @@ fn interim(
         }
         answer => {
             let count = match &answer {
+                Answer::EpochBegun(begun) if begun.wants_order => 0,
                 Answer::EpochBegun(begun) => 1 + usize::from(begun.weighted),
                 Answer::Memory(_) => 1,
                 Answer::Welcome(welcome) => usize::from(welcome.ends),

@@ -448,6 +448,34 @@ fn an_epoch_is_read_from_sealed_memory() {
 }
 
 #[test]
+fn an_order_is_sent_where_it_is_wanted_and_a_server_that_wants_it_twice_is_wrong() {
+    let stage = Stage::new(|mut actor| {
+        let wanted = EpochBegun { wants_order: true, ..EpochBegun::default() };
+        assert!(matches!(actor.next(), Some(Asked::BeginEpoch(asked)) if !asked.put));
+        actor.say(wanted.clone());
+        assert!(matches!(actor.next(), Some(Asked::PutState(put)) if put.part == [5, 0, 0, 0]));
+        actor.say(proto::Noted {});
+        assert!(
+            matches!(actor.next(), Some(Asked::BeginEpoch(asked)) if asked.put && asked.order == Some(3))
+        );
+        let memory = memory(&[5, 0, 0, 0], rustix::fs::SealFlags::SHRINK);
+        actor.say_with(EpochBegun { length: 1, ..EpochBegun::default() }, &[&memory]);
+        actor.next();
+        actor.say(proto::Noted {});
+        actor.next();
+        actor.say(wanted);
+    });
+    let client = stage.client();
+    let asked = proto::BeginEpoch { order: Some(3), ..proto::BeginEpoch::default() };
+    assert!(client.begin_given(asked.clone(), None, WAIT, &mut idle()).unwrap().is_none());
+    let ids = 5u32.to_le_bytes();
+    let plan = client.begin_given(asked.clone(), Some(&ids), WAIT, &mut idle()).unwrap().unwrap();
+    assert_eq!(plan.ids(0, 9).collect::<Vec<_>>(), [5]);
+    let error = client.begin_given(asked, Some(&ids), WAIT, &mut idle()).unwrap_err();
+    assert_eq!(error.kind, Kind::Internal);
+}
+
+#[test]
 fn a_request_too_long_for_a_frame_is_invalid_and_harmless() {
     let stage = Stage::new(|mut actor| {
         actor.next();

@@ -18,13 +18,16 @@ from ..errors import ChangedError
 from .listed_source import ListedSource
 from .listing import Listing, Progress
 from .rank import Ranks
-from .source import Catalog, Label, Plan, Scheme
+from .source import Catalog, Label, Order, Plan, Scheme
 from .stream_plan import StreamPlan
 from .tally import Counts, Tally
 
 _log = logging.getLogger(__name__)
 _said = False
-_TEXT = "HOTSET=off: samples are read past the server and its cache, in `uniform` order"
+_TEXT = (
+    "HOTSET=off: samples are read past the server and its cache, in `uniform` order unless `ids=` or "
+    "`shuffle=False` says another"
+)
 
 _inherited: list[_core.Catalog] = []
 """Listings of the process that forked this one. The threads behind an object store are not inherited, so they
@@ -73,15 +76,16 @@ class DirectSource(ListedSource):
             [place for sample in samples for place in listed.parts(sample)],
         )
 
-    def plan(self, epoch: int, start: int) -> Plan:
+    def plan(self, epoch: int, start: int, order: Order | None = None) -> Plan:
         rank, world = self.ranks()
+        if order is not None:
+            return _core.given_plan(order.ids(), epoch, rank, world, self._scheme.settings["pad"])
         length = self._scheme.settings["strategy_settings"].get("epoch_length")
         pad = self._scheme.settings["pad"] and (length is None or self.catalog.samples < world)
 
         def planned(number: int) -> Plan:
-            return _core.uniform_plan(
-                self.catalog.samples, self._scheme.settings["seed"], number, rank, world, pad
-            )
+            samples, seed = self.catalog.samples, self._scheme.settings["seed"]
+            return _core.seed_plan(self._strategy(), samples, seed, number, rank, world, pad)
 
         return planned(epoch) if length in (None, "auto") else StreamPlan(planned, epoch, int(length))
 
@@ -126,7 +130,7 @@ class DirectSource(ListedSource):
         return {
             "dataset": self.catalog.dataset,
             "place": self._listing.place,
-            "strategy": "uniform" if self._scheme.planned else "",
+            "strategy": self._strategy(),
             "samples": self.catalog.samples,
             "bytes": self.catalog.bytes,
             "capacity": 0,
@@ -137,6 +141,13 @@ class DirectSource(ListedSource):
             "total": total.shown(rank) | {"waited": sum(each.mean_wait() for each in counted.values())},
             "remarks": [_TEXT],
         }
+
+    def _strategy(self) -> str:
+        """The strategy that is followed here; empty without a sampler."""
+        if not self._scheme.planned:
+            return ""
+        asked = _core.Strategy(self._scheme.settings["strategy"])
+        return asked.name if asked.takes_order or not asked.shuffles else "uniform"
 
     def close(self) -> None:
         self._native = None

@@ -16,18 +16,18 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .. import _core
 from ..errors import Error, InvalidError, LostError
-from . import job, server
+from . import hosts, job, server
 from .deadline import Deadline
 from .listed_source import ListedSource
 from .listing import Listing, Progress
 from .notes import warn_once
 from .rank import Ranks
 from .settings import Settings
-from .source import Catalog, Label, Scheme
+from .source import Catalog, Label, Order, Scheme
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -160,14 +160,24 @@ class ServerSource(ListedSource):
             warn_once(f"{self._listing.place}: {batch.remark}", rank=rank)
         return batch
 
-    def plan(self, epoch: int, start: int) -> _core.Plan:
+    def plan(self, epoch: int, start: int, order: Order | None = None) -> _core.Plan:
         self._settle(epoch)
         rank, world = self.ranks()
-        plan = self._on_job(
-            lambda client, left: client.begin_epoch(
-                self.name, epoch, rank=rank, world=world, start=start, wait=left
-            )
-        )
+        if order is not None:
+            hosts.compare(order, self.name, epoch, world)
+
+        def begun(client: _core.Client, left: float) -> _core.Plan:
+            asked: dict[str, Any] = {"rank": rank, "world": world, "start": start, "wait": left}
+            if order is None:
+                return client.begin_epoch(self.name, epoch, **asked)
+            asked["order"] = order.digest
+            # The ids are for the first rank that comes.
+            plan = client.begin_given(self.name, epoch, **asked)
+            if plan is None:
+                plan = client.begin_given(self.name, epoch, **asked, ids=order.ids())
+            return cast(_core.Plan, plan)
+
+        plan = self._on_job(begun)
         for name, text in plan.warnings:
             warn_once(text, rank=rank, name=f"{self.name} {name}")
         return plan

@@ -82,6 +82,17 @@ class Plan(Protocol):
     def weights(self, start: int, stop: int) -> list[float] | None: ...
 
 
+class Order(Protocol):
+    """The order that a trainer gives for an epoch, of all ranks together."""
+
+    @property
+    def digest(self) -> int:
+        """Tells it from other orders."""
+
+    def ids(self) -> bytes:
+        """As 32-bit integers; asked for where no plan was made of it yet."""
+
+
 class Planning(Protocol):
     """Answers what a sampler asks."""
 
@@ -115,8 +126,11 @@ class Planning(Protocol):
     def ranks(self) -> tuple[int, int]:
         """The rank of this process, and how many there are."""
 
-    def plan(self, epoch: int, start: int) -> Plan:
-        """The plan this rank has of `epoch`, of which `start` slots were trained already."""
+    def plan(self, epoch: int, start: int, order: Order | None = None) -> Plan:
+        """The plan this rank has of `epoch`, of which `start` slots were trained already.
+
+        `order` is the trainer's own, for a strategy that takes one.
+        """
 
     def report(self, epoch: int, upto: int, ids: Sequence[int], scores: Sequence[float]) -> None:
         """Scores of samples as trained; `upto` slots of this rank were reported, these included."""

@@ -16,6 +16,8 @@ ABSENT = 2**32 - 1
 class LabelledDataset(Classes, Dataset):
     """Samples as `(sample, label)`, or alone where there are no labels; the id comes last, if requested."""
 
+    transform: Callable[[Any], Any] | None = None
+    """Turns what was decoded into what is trained."""
     target_transform: Callable[[Any], Any] | None = None
     """Turns a label into a target."""
 
@@ -40,6 +42,8 @@ class LabelledDataset(Classes, Dataset):
             else:
                 pieces = [view]
             sample = self._made(number, view, pieces)
+            if self.transform is not None:
+                sample = self.transform(sample)
             if labels or self.with_ids:
                 own = labels[at : at + 1]
                 if self.target_transform is not None:

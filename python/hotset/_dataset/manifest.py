@@ -22,6 +22,8 @@ class Manifest(LabelledDataset):
       are `int`, and if one of a column has a fraction, all are `float`; arrays (and `[0, 1]` in a CSV) are
       lists of numbers; other text is the name of a class, whose number is the label. A column that mixes
       these is refused.
+    - `transform`: turns what `decode` returns into what is trained, as torchvision's transforms do; without
+      `decode` it gets `bytes`. `Sampler.reevaluate` can replace it, to leave out its random parts.
     - `target_transform`: turns a label into a target: `torch.tensor` makes tensors of lists, which loaders
       can stack.
 
@@ -36,9 +38,11 @@ class Manifest(LabelledDataset):
         root: str | os.PathLike[str] = "",
         label: str = "",
         decode: Callable[[memoryview], Any] | None = None,
+        transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         **options: Unpack[OptionArguments],
     ) -> None:
         self.decode = decode
+        self.transform = transform
         self.target_transform = target_transform
         self._open(Options(**options), "manifest", table, label=label, root=root)

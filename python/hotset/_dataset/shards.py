@@ -27,6 +27,7 @@ class Shards(LabelledDataset):
       default it is `cls`, where the first sample has one. Labels are numbers, lists of them, or class names.
     - `decode`: turns the read-only `memoryview` of each part, or `None` for a missing one, into a sample. By
       default a sample is `bytes`, or a tuple of `bytes`.
+    - `transform`: turns what `decode` returns into what is trained; `target_transform`: the same of a label.
 
     For the other arguments see `Dataset`. Samples are `(sample, label)`, `(sample, label, id)` with
     `with_ids=True`, and have no label where the shards have none.
@@ -39,9 +40,13 @@ class Shards(LabelledDataset):
         parts: Sequence[str] = (),
         label: str = "",
         decode: Callable[..., Any] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
         **options: Unpack[OptionArguments],
     ) -> None:
         if isinstance(parts, str):
             raise InvalidError(f"`parts={parts!r}`: a sequence is needed, like `({parts!r},)`")
         self.decode = decode
+        self.transform = transform
+        self.target_transform = target_transform
         self._open(Options(**options), "shards", place, extensions=parts, label=label)

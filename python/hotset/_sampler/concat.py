@@ -3,7 +3,7 @@
 Each dataset keeps its own job, with its own cache, scores and plan. The plans of an epoch are shuffled
 together: at every slot the next sample of one of them comes, drawn from the seed and the epoch alone, so
 that ranks and resumed runs agree. For `uniform` that is a random order of all samples. A strategy that
-selects does so in each dataset by itself.
+selects does so in each dataset by itself; one that does not shuffle trains them one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from .._client.source import Catalog, Plan, Scheme, Source
+from .. import _core
+from .._client.source import Catalog, Order, Plan, Scheme, Source
 from ..errors import InvalidError
 
 _STRIDE = 4096
@@ -35,7 +36,8 @@ class ConcatSource:
         self._sources = list(sources)
         self._sizes = [source.catalog.samples for source in self._sources]
         self._firsts = [0, *accumulate(self._sizes)][:-1]
-        self._seed = 0
+        self._seed: int | None = 0
+        """Of the shuffling, unless the datasets are trained one after the other."""
         self._plans: dict[int, ConcatPlan] = {}
         catalogs = [source.catalog for source in self._sources]
         names = hashlib.blake2b("\n".join(each.dataset for each in catalogs).encode(), digest_size=16)
@@ -81,14 +83,15 @@ class ConcatSource:
                 "`packages=` is one dataset's, and a `ConcatDataset` has several; leave it out, or put the "
                 "samples into one dataset (one root, or a `Manifest`)"
             )
-        self._seed = scheme.settings["seed"]
+        shuffles = _core.Strategy(scheme.settings["strategy"]).shuffles
+        self._seed = scheme.settings["seed"] if shuffles else None
         for source in self._sources:
             source.attach(scheme, rank, world, resume)
 
     def ranks(self) -> tuple[int, int]:
         return self._sources[0].ranks()
 
-    def plan(self, epoch: int, start: int) -> ConcatPlan:
+    def plan(self, epoch: int, start: int, order: Order | None = None) -> ConcatPlan:
         _, world = self.ranks()
         if min(self._sizes) < world:
             raise InvalidError(
@@ -160,13 +163,15 @@ class ConcatSource:
 class ConcatPlan:
     """One rank's slots of one epoch, of several datasets."""
 
-    def __init__(self, plans: Sequence[Plan], firsts: Sequence[int], seed: int, epoch: int) -> None:
+    def __init__(self, plans: Sequence[Plan], firsts: Sequence[int], seed: int | None, epoch: int) -> None:
         self._plans, self._firsts = plans, firsts
         lengths = torch.tensor([len(plan) for plan in plans])
-        drawn = hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(drawn, "little", signed=True))
         whose = torch.repeat_interleave(torch.arange(len(plans), dtype=torch.int16), lengths)
-        self._whose = whose[torch.randperm(len(whose), generator=generator)]
+        if seed is not None:
+            drawn = hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(drawn, "little", signed=True))
+            whose = whose[torch.randperm(len(whose), generator=generator)]
+        self._whose = whose
         """Which dataset each slot is of."""
         self._before = torch.zeros(len(whose) // _STRIDE + 1, len(plans), dtype=torch.int64)
         """How many slots of each come before every `_STRIDE`th."""

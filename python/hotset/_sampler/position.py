@@ -24,6 +24,8 @@ class Position:
     """The ranks of that plan."""
     mark: tuple[int, int] | None = None
     """One of these ranks, and the mark of its part."""
+    order: dict[str, Any] | None = None
+    """What tells the order of the user's own that the plan was made of, if it was."""
     begun: bool = False
     """Whether the epoch has been iterated since it was set."""
     loaded: bool = False
@@ -46,6 +48,7 @@ class Position:
             int(state.get("length", 0)),
             world,
             None if mark is None else (int(mark[0]), int(mark[1])),
+            order=state.get("order"),
             loaded=True,
         )
 

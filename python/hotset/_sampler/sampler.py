@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,10 +25,11 @@ from torch.utils.data import DistributedSampler
 from .. import _core
 from .._client.source import Plan, Scheme
 from .._dataset.dataset import Dataset
-from .._dataset.numbers import Number
 from ..errors import InvalidError
+from .batches import Batches
 from .epoch import Epoch
 from .feedback import Feedback, check_irreducible
+from .given import PLANNED, OwnOrder, strategy_for
 from .lengths import EpochLengths, check_length, check_same_length
 from .loader_checks import check_accelerate, warn_of_trainer, warn_unasked
 from .loss_reports import report_losses
@@ -49,6 +50,10 @@ class Sampler(DistributedSampler[int]):
     - `dataset`: one of Hotset's, a `Subset` or `random_split` part of one, or a `ConcatDataset` of several.
     - `strategy`: what is trained; `hotset strategies` lists them. `settings`: the strategy's settings by
       name, such as `{"fraction": 0.7}`.
+    - `ids`: an order of your own in place of a strategy's: a sampler of torch's or yours, a batch sampler
+      (`batches`), or another iterable of ids. It is run through when an epoch begins, after its `set_epoch`
+      if it has one, and gives the order of all ranks together, the same in each.
+    - `shuffle`: with `False` every epoch is in the order of the dataset.
     - `policy`: what stays in the cache; by default the strategy's own. `policy_settings`: its settings.
     - `epochs`: how many epochs the run has, for strategies whose last epochs differ (`full_last`).
     - `irreducible`: for `hybrid`, each sample's loss under a model trained on other data, by id. It is
@@ -76,6 +81,8 @@ class Sampler(DistributedSampler[int]):
         dataset: Dataset | TorchDataset[Any],
         strategy: str = "uniform",
         *,
+        ids: Iterable[Any] | None = None,
+        shuffle: bool = True,
         policy: str | None = None,
         seed: int = 0,
         settings: Mapping[str, object] | None = None,
@@ -94,13 +101,15 @@ class Sampler(DistributedSampler[int]):
     ) -> None:
         # Not DistributedSampler's own, which asks for a process group now; its attributes are all here.
         check_names(strategy, policy, seed)
+        if isinstance(ids, Sampler | Batches):
+            raise InvalidError(PLANNED)
+        strategy = strategy_for(strategy, ids, shuffle)
         self.dataset = dataset
         self.strategy = strategy
         self.policy = policy
         self.seed = seed
         self.pad = pad
         self.epoch_length = check_length(epoch_length)
-        self.shuffle = True
         self.drop_last = not pad
         self._position = Position()
         """Where the next iteration starts, or the epoch under way."""
@@ -115,6 +124,7 @@ class Sampler(DistributedSampler[int]):
         self._target = target_of(dataset)
         self._source = self._target.source
         self._mark = self._target.mark(dataset)
+        self._own = None if ids is None else self._target.given(ids, pad)
         self._looked = False
         """Whether the requests of the loader have been checked."""
         scheme = scheme_of(
@@ -131,6 +141,7 @@ class Sampler(DistributedSampler[int]):
             package_options=self._source.options if package_options is None else package_options,
         )
         self._strategy = _core.Strategy(strategy, list(scheme.settings["strategy_settings"].items()), epochs)
+        self.shuffle = self._strategy.shuffles
         self._lengths = EpochLengths(self._source, self._target.sizes, self._strategy, pad)
         irreducible = check_irreducible(irreducible, self._strategy, self._source.catalog.samples)
         self._feedback = Feedback(self._target, self._strategy, irreducible)
@@ -146,6 +157,11 @@ class Sampler(DistributedSampler[int]):
             raise InvalidError(
                 f"`epoch_length={self.epoch_length}`: each dataset of a `ConcatDataset` is planned by "
                 'itself, and takes "auto" alone'
+            )
+        if self.epoch_length is not None and self._own is not None:
+            raise InvalidError(
+                f"`epoch_length={self.epoch_length!r}` with `ids=`: an order of your own says by itself how "
+                "long an epoch is; leave it out"
             )
         settings = dict(scheme.settings["strategy_settings"])
         settings.pop("epoch_length", None)
@@ -190,6 +206,8 @@ class Sampler(DistributedSampler[int]):
     @property
     def has_equal_epochs(self) -> bool:
         """Whether all epochs are equally long, so that `len(loader)` never changes."""
+        if self._own is not None:
+            return self._own.has_length
         return self.epoch_length is not None or self._strategy.is_whole or self._source.past_server
 
     @property
@@ -208,6 +226,9 @@ class Sampler(DistributedSampler[int]):
             return len(running)
         if self.epoch_length is not None:
             return self._lengths.fixed(self.epoch_length)
+        order = self._order()
+        if order is not None:
+            return order.length
         if running is None:
             # A caller that asks before the first epoch may take all of them to be as long.
             warn_of_trainer(self)
@@ -222,7 +243,7 @@ class Sampler(DistributedSampler[int]):
             raise InvalidError(f"epoch `{epoch}`: a whole number from 0 to {_core.LAST_EPOCH} is needed")
         self._position, self._asked = self._position.at_epoch(epoch), epoch
 
-    def __iter__(self) -> Iterator[Number]:
+    def __iter__(self) -> Slots:
         return Slots(self._begin, self._drawn, self._load_drawn)
 
     def _begin(self) -> Epoch:
@@ -258,8 +279,16 @@ class Sampler(DistributedSampler[int]):
             )
         start = self._position.start // self.num_replicas
         if self._planned is None or self._planned[:2] != (self.epoch, start):
-            self._planned = self.epoch, start, self._source.plan(self.epoch, start)
+            self._planned = self.epoch, start, self._source.plan(self.epoch, start, self._order())
         return start, self._planned[2]
+
+    def _order(self) -> OwnOrder | None:
+        """The order of the epoch that was set, if it is the user's own."""
+        return None if self._own is None else self._own.at(self._position, self._source.ranks()[1])
+
+    def batches(self) -> Batches:
+        """The batches that `ids=` gives: `DataLoader(train, batch_sampler=sampler.batches())`."""
+        return Batches(self, self._order)
 
     def _check_asked(self) -> None:
         """Checks once whether the samples of the first epoch that was drawn to its end were requested."""
@@ -289,10 +318,13 @@ class Sampler(DistributedSampler[int]):
         It is exact with `epoch_length`, and for strategies whose epochs are equally long. For those that
         select a share of the samples (`iis`, `realtime`) the shorter epochs follow from their settings,
         provided that every loss is reported; other strategies learn only while training how short an epoch
-        is, so full ones are counted.
+        is, so full ones are counted. With `ids=` every epoch is taken to be as long as the next one, and
+        batches of its own count as they are.
         """
         if epochs < 0 or batch_size < 1:
             raise InvalidError(f"`epochs={epochs}`, `batch_size={batch_size}`: both count things")
+        if (order := self._order()) is not None:
+            return epochs * order.steps(batch_size, drop_last)
         return self._lengths.total_steps(self.epoch_length, epochs, batch_size, drop_last)
 
     def update(self, ids: torch.Tensor | Sequence[int], loss: torch.Tensor) -> torch.Tensor:
@@ -452,6 +484,7 @@ class Sampler(DistributedSampler[int]):
         running = self._running
         begun = running is not None and running.number == self.epoch
         length, mark = self._position.length, self._position.mark
+        order = None if self._own is None else self._own.known(self.epoch)
         if running is not None and begun:
             length, mark = len(running), (self.rank, running.mark)
         return {
@@ -461,6 +494,7 @@ class Sampler(DistributedSampler[int]):
             "length": length,
             "mark": None if mark is None else list(mark),
             "epoch_length": self.epoch_length,
+            "order": self._position.order if order is None else order.state(),
             "world": self._source.ranks()[1],
             "seed": self.seed,
             "strategy": self.strategy,

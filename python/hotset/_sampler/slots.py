@@ -37,6 +37,11 @@ class Slots(Iterator[Number]):
     def __iter__(self) -> Slots:
         return self
 
+    @property
+    def drawn(self) -> int:
+        """Slots of the epoch that were drawn, those before a resumed position included."""
+        return self._at
+
     def __next__(self) -> Number:
         if self._over:
             raise StopIteration

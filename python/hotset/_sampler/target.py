@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import index
+from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data import Dataset as TorchDataset
@@ -14,6 +15,7 @@ from .._dataset.numbers import PlanMark, described, named
 from .._dataset.parts import Part
 from ..errors import InvalidError
 from .concat import ConcatSource
+from .given import Given
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,15 @@ class Target:
     def sizes(self) -> list[int]:
         """The samples of each dataset."""
         return [len(dataset) for _, dataset in self.datasets]
+
+    def given(self, ids: Any, pad: bool) -> Given:
+        """What gives the orders of its epochs."""
+        if len(self.datasets) > 1:
+            raise InvalidError(
+                "`ids=` with a `ConcatDataset`: each of its datasets is planned by itself; put the samples "
+                "into one dataset (one root, or a `Manifest`)"
+            )
+        return Given(ids, self.source.catalog.samples, pad)
 
     def mark(self, dataset: object) -> PlanMark:
         """What numbers of its plans are marked with, where the Sampler was made of `dataset`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._sampler.batches import Batches
 from .._sampler.sampler import Sampler
 
 
@@ -19,9 +20,9 @@ def save_sampler(sampler: Sampler, loader: Any, batches: int, last: bool) -> dic
     state = sampler.state_dict()
     running = sampler.running
     if running is not None:
-        size = _batch_size(loader)
-        if size is not None and not running.reported:
-            state = sampler.state_dict(trained=min(running.start + batches * size, len(running)))
+        trained = _trained(loader, running.start, batches)
+        if trained is not None and not running.reported:
+            state = sampler.state_dict(trained=min(trained, len(running)))
         # The loader may leave out an incomplete last batch, which the sampler does not know.
         state["left"] = state["left"] and not last
     if not sampler.follows_seed:
@@ -46,10 +47,12 @@ def draws_from(loader: Any, sampler: Sampler) -> bool:
     return sampler in (getattr(loader, "sampler", None), inner)
 
 
-def _batch_size(loader: Any) -> int | None:
-    """Samples in a batch of `loader`, where that is one number."""
+def _trained(loader: Any, start: int, count: int) -> int | None:
+    """Slots trained after `count` batches of `loader` from slot `start` on, where its batches tell."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is None:
-        return None if loader is None else 1
+        return None if loader is None else start + count
+    if isinstance(batches, Batches):
+        return batches.slots(start, count)
     size = getattr(batches, "batch_size", None)
-    return size if isinstance(size, int) else None
+    return start + count * size if isinstance(size, int) else None

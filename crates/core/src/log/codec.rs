@@ -221,8 +221,12 @@ impl Encoder {
                 self.option(circumstances.others_at, |to, id| to.number(id));
             }
             Event::Told(member, told) => {
-                self.number(7u32).number(*member).scores(&told.reevaluated);
+                let number = if told.order.is_some() { 25u32 } else { 7 };
+                self.number(number).number(*member).scores(&told.reevaluated);
                 self.option(told.accuracy, |to, accuracy| to.double(accuracy));
+                if let Some(order) = &told.order {
+                    self.ids(order);
+                }
             }
             Event::Drawn { member, digest } => {
                 self.number(8u32).number(*member);

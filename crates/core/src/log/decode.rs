@@ -218,10 +218,11 @@ impl Decoder<'_> {
                 let circumstances = Circumstances { rates, others_at: self.option(|from| from.number())? };
                 Event::Planned { member, epoch, world, circumstances }
             }
-            7 => {
+            7 | 25 => {
                 let (member, reevaluated) = (self.number()?, self.scores()?);
                 let accuracy = self.option(|from| from.double())?;
-                Event::Told(member, Arc::new(Told { reevaluated, accuracy }))
+                let order = if kind == 25 { Some(self.ids()?.into()) } else { None };
+                Event::Told(member, Arc::new(Told { reevaluated, accuracy, order }))
             }
             8 => Event::Drawn { member: self.number()?, digest: self.from.fixed(8)? },
             9 => Event::Reported { member: self.number()?, reports: self.reports()? },

@@ -44,6 +44,8 @@ pub struct Told {
     pub reevaluated: Vec<(Id, f32)>,
     /// The accuracy after the epoch before.
     pub accuracy: Option<f64>,
+    /// The order of the epoch.
+    pub order: Option<Arc<[Id]>>,
 }
 
 /// Slots of a plan that are equally far apart, as those of a rank's batch are.
@@ -304,7 +306,10 @@ impl Event {
             Self::Scored { scores, .. } => std::mem::size_of_val(&scores[..]),
             Self::Pinned { ids, .. } | Self::LookedUp { ids, .. } => std::mem::size_of_val(&ids[..]),
             Self::Resumed { state, .. } => state.policy.len() + state.planner.table.len(),
-            Self::Told(_, told) => std::mem::size_of_val(&told.reevaluated[..]),
+            Self::Told(_, told) => {
+                let order = told.order.as_deref().unwrap_or_default();
+                std::mem::size_of_val(&told.reevaluated[..]) + std::mem::size_of_val(order)
+            }
             Self::Counted(_, epochs) => std::mem::size_of_val(&epochs[..]),
             _ => 0,
         };

@@ -226,6 +226,7 @@ impl Playback {
             Event::PackingStopped(member) => self.job(*member)?.planner.stop_packing(),
             Event::Told(member, told) => {
                 self.check_ids(told.reevaluated.iter().map(|(id, _)| *id))?;
+                self.check_ids(told.order.iter().flat_map(|order| order.iter().copied()))?;
                 self.job(*member)?.told = Arc::clone(told);
             }
             Event::Planned { member, epoch, world, circumstances } => {
@@ -309,6 +310,7 @@ impl Playback {
             reevaluated: (!told.reevaluated.is_empty()).then_some(&told.reevaluated),
             accuracy: told.accuracy,
             rates: circumstances.rates,
+            order: told.order.as_deref(),
         };
         let (samples, residents) = (job.planner.table().len(), job.planner.looks_at_residents());
         let view = cache_view(cache.policy(), samples, residents);

@@ -68,7 +68,11 @@ fn all() -> Vec<Event> {
         Event::Weighed { member: 1, benefit: 1.5 },
         planned(Circumstances::default()),
         planned(Circumstances { rates, others_at: Some(7) }),
-        Event::Told(1, Arc::new(Told { reevaluated: vec![(2, 0.5), (0, 1.5)], accuracy: Some(0.25) })),
+        Event::Told(
+            1,
+            Arc::new(Told { reevaluated: vec![(2, 0.5), (0, 1.5)], accuracy: Some(0.25), order: None }),
+        ),
+        Event::Told(0, Arc::new(Told { order: Some([4, 4, 0, 2].into()), ..Told::default() })),
         Event::Drawn { member: 1, digest: u64::MAX },
         Event::Reported {
             member: 1,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::packages::runs;
-use crate::sampling::{Equal, REGISTRY};
+use crate::sampling::Equal;
 use crate::{Rng, sampling};
 
 const SAMPLES: usize = 100;
@@ -55,7 +55,7 @@ fn step(planner: &mut Planner, epoch: u64, world: u32) -> Arc<Plan> {
 
 #[test]
 fn every_epoch_of_every_strategy_has_the_length_that_was_asked_for() {
-    for entry in REGISTRY {
+    for entry in sampling::drawing() {
         for (length, world, expected) in [("auto", 1, 100), ("auto", 3, 33), ("17", 2, 17), ("230", 1, 230)] {
             let mut planner = Planner::new(config(entry, length), false);
             for epoch in 0..6 {
@@ -85,7 +85,7 @@ fn draws_follow_one_another_over_the_edges_of_epochs() {
 
 #[test]
 fn what_is_left_is_saved_and_a_restored_planner_goes_on_the_same() {
-    for entry in REGISTRY {
+    for entry in sampling::drawing() {
         let mut whole = Planner::new(config(entry, "60"), false);
         let mut first = Planner::new(config(entry, "60"), false);
         for epoch in 0..4 {

@@ -78,6 +78,8 @@ pub struct Inputs<'a> {
     pub accuracy: Option<f64>,
     /// How fast the epoch before was.
     pub rates: Option<Rates>,
+    /// The order of the epoch, where the strategy [takes one](Strategy::takes_order).
+    pub order: Option<&'a [Id]>,
 }
 
 /// A slot that was decided.

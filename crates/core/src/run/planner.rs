@@ -232,6 +232,7 @@ impl Planner {
             rates: inputs.rates,
             residents: view.residents.as_ref(),
             others_at: view.others_at,
+            order: inputs.order,
             packages: self.packing.packages().map(|packages| (&**packages, buffer)),
         };
         let drawn = match &mut self.stream {

@@ -44,6 +44,8 @@ struct Job {
     run: JobRun,
     samples: usize,
     last: Option<Arc<Plan>>,
+    /// The order that was given for the plan that is made next.
+    order: Option<Arc<[Id]>>,
 }
 
 /// A run that is replayed.
@@ -130,6 +132,10 @@ impl<'a> Replay<'a> {
                 let missing = self.cache.look_up_missing(*member, *epoch, ids);
                 self.read_beside(*member, *epoch, &missing)
             }
+            Event::Told(member, told) => {
+                self.job(*member)?.order.clone_from(&told.order);
+                Ok(())
+            }
             // What follows from the others here.
             _ => Ok(()),
         }
@@ -148,7 +154,7 @@ impl<'a> Replay<'a> {
         if run.member() != member {
             return Err(Error::invalid("the log does not begin where its cache does"));
         }
-        self.jobs.insert(member, Job { planner, run, samples, last: None });
+        self.jobs.insert(member, Job { planner, run, samples, last: None, order: None });
         Ok(())
     }
 
@@ -190,10 +196,12 @@ impl<'a> Replay<'a> {
                 trainer.evaluate(member, epoch, &all)
             }
         };
+        let order = job.order.take();
         let inputs = Inputs {
             reevaluated: (!reevaluated.is_empty()).then_some(&reevaluated),
             accuracy: trainer.accuracy(member, epoch),
             rates: circumstances.rates,
+            order: order.as_deref(),
         };
         let residents = job.planner.looks_at_residents();
         let view = cache_view(cache.policy(), job.samples, residents);

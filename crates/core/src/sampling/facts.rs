@@ -19,6 +19,10 @@ pub struct Facts {
     pub follows_seed: bool,
     /// [`Strategy::is_whole`].
     pub is_whole: bool,
+    /// [`Strategy::takes_order`].
+    pub takes_order: bool,
+    /// [`Strategy::shuffles`].
+    pub shuffles: bool,
 }
 
 impl Facts {
@@ -31,11 +35,18 @@ impl Facts {
             pads: strategy.pads(),
             follows_seed: strategy.follows_seed(),
             is_whole: strategy.is_whole(),
+            takes_order: strategy.takes_order(),
+            shuffles: strategy.shuffles(),
         }
     }
 }
 
 impl Entry {
+    /// [`Strategy::takes_order`].
+    pub fn takes_order(&self) -> bool {
+        (self.build)(Setup::new(0, 0)).takes_order()
+    }
+
     /// One without samples, to be asked what follows from its settings alone.
     pub fn example<'a>(
         &self,

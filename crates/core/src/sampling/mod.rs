@@ -18,6 +18,7 @@ mod chunks;
 mod cis;
 mod draw_stream;
 mod facts;
+mod given;
 mod hybrid;
 mod iis;
 mod infobatch;
@@ -27,6 +28,7 @@ mod quiver;
 mod realtime;
 mod residents;
 mod selection;
+mod sequential;
 mod substitute;
 mod uniform;
 
@@ -40,6 +42,7 @@ pub use by_runs::{RunChoice, is_asked as asks_for_runs};
 pub use chunks::{Chunks, two_chunks};
 pub use draw_stream::{DrawStream, under_way};
 pub use facts::Facts;
+pub use given::order_digest;
 pub use plan::{Drawn, Event, Plan};
 pub use residents::Residents;
 
@@ -63,6 +66,8 @@ pub static REGISTRY: &[Entry] = &[
     quiver::ENTRY,
     infobatch::ENTRY,
     carousel::ENTRY,
+    given::ENTRY,
+    sequential::ENTRY,
     #[cfg(test)]
     alternate::ENTRY,
 ];
@@ -106,6 +111,11 @@ impl Entry {
              out, or set `order=exact`"
         )))
     }
+}
+
+/// Every strategy that draws its epochs by itself: those that a trainer gives no order.
+pub fn drawing() -> impl Iterator<Item = &'static Entry> {
+    REGISTRY.iter().filter(|entry| !entry.takes_order())
 }
 
 /// The strategy of that name, or an error that lists those there are.
@@ -218,6 +228,8 @@ pub struct Draw<'a> {
     pub residents: Option<&'a Residents>,
     /// Where jobs are that share the cache: a sample that one of them has just reached.
     pub others_at: Option<Id>,
+    /// The order that the trainer gives for the epoch, where the strategy [takes one](Strategy::takes_order).
+    pub order: Option<&'a [Id]>,
     /// The packages that are complete, where the policy has a region for them, and that region's bytes.
     pub packages: Option<(&'a Packages, u64)>,
 }
@@ -284,6 +296,14 @@ pub trait Strategy: Send {
     fn is_whole(&self) -> bool {
         false
     }
+    /// Whether its orders are drawn, so that they differ by the seed and from epoch to epoch.
+    fn shuffles(&self) -> bool {
+        true
+    }
+    /// Whether the trainer gives the order of each epoch when it begins, and there is no plan without it.
+    fn takes_order(&self) -> bool {
+        false
+    }
     /// Whether some plans need losses under the current model ([`Self::reevaluates`]).
     fn may_reevaluate(&self) -> bool {
         false
@@ -338,7 +358,9 @@ mod tests {
 
     #[test]
     fn every_strategy_ends_with_as_many_uniform_epochs_as_were_asked_for() {
-        for entry in REGISTRY {
+        let takes =
+            |entry: &&Entry| entry.parameters.iter().any(|parameter| parameter.name == FULL_LAST.name);
+        for entry in REGISTRY.iter().filter(takes) {
             for (share, epochs, full) in [("0.125", 60, 7), ("0.125", 64, 8), ("0.29", 100, 29), ("1", 5, 5)]
             {
                 let values = entry.values([("full_last", share)]).unwrap();

@@ -329,6 +329,14 @@ impl Plan {
         all.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3))
     }
 
+    /// The [digest](super::order_digest) of the order that it was cut from, where that was given.
+    pub fn order_digest(&self) -> u64 {
+        let mut order = Vec::with_capacity(self.ids.len() + self.left_out.len());
+        order.extend_from_slice(&self.ids[..self.ids.len() - self.padded]);
+        order.extend_from_slice(&self.left_out);
+        super::order_digest(order.into_iter())
+    }
+
     /// The epoch it is for.
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -11,6 +11,7 @@ use hotset_core::counters::WaitReason;
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
 
+use super::given::GivenOrder;
 use super::job::Job;
 use crate::benefits::divide_anew;
 use crate::engine::{Engine, LOOK_UP};
@@ -33,7 +34,7 @@ impl Engine {
         start: u64,
         join: bool,
     ) -> Result<Arc<Plan>> {
-        self.begin(job, epoch, (rank, world), start, Joining { join, away: false })
+        self.begin(job, epoch, (rank, world), start, Joining { join, ..Joining::HERE })
     }
 
     /// The same for a rank that is on this node or on another.
@@ -45,6 +46,19 @@ impl Engine {
         start: u64,
         how: Joining,
     ) -> Result<Arc<Plan>> {
+        let begun = self.begin_with(job, epoch, (rank, world), start, (how, None))?;
+        begun.ok_or_else(|| Error::internal(format!("epoch {epoch} of job `{job}` was not begun")))
+    }
+
+    /// The same in the order that the rank has, where it has one; `None` where that order is wanted first.
+    pub(super) fn begin_with(
+        &self,
+        job: &str,
+        epoch: u64,
+        (rank, world): (u32, u32),
+        start: u64,
+        (how, order): (Joining, Option<&GivenOrder>),
+    ) -> Result<Option<Arc<Plan>>> {
         let join = how.join;
         check_rank(rank, world)?;
         check_epoch(epoch)?;
@@ -59,6 +73,9 @@ impl Engine {
         loop {
             let State { jobs, rooms, config, .. } = &mut *state;
             let asked = jobs.still(serial)?;
+            if let Some(order) = order {
+                asked.check_order(rooms, epoch, (rank, start), order)?;
+            }
             if !asked.needs_plan(rooms, epoch, world, join)? {
                 break;
             }
@@ -70,6 +87,9 @@ impl Engine {
                     asked.run.tally_mut().overdue(epoch);
                     tracing::warn!(job, epoch, "planned without all ranks: one has not come or not reported");
                     asked.give_up_ranks(epoch);
+                }
+                if !asked.take_order(epoch, order)? {
+                    return Ok(None);
                 }
                 asked.ranks.set_planning(Some(epoch));
                 drop(state);
@@ -92,7 +112,7 @@ impl Engine {
             divide_anew(&self.shared, &mut state);
         }
         read_ahead(&self.shared, state, serial)?;
-        Ok(plan)
+        Ok(Some(plan))
     }
 }
 
@@ -103,6 +123,11 @@ pub(crate) struct Joining {
     pub(crate) join: bool,
     /// On another node.
     pub(crate) away: bool,
+}
+
+impl Joining {
+    /// As a trainer on this node.
+    pub(crate) const HERE: Self = Self { join: false, away: false };
 }
 
 pub(crate) fn check_rank(rank: u32, world: u32) -> Result<()> {

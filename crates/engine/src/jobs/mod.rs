@@ -2,6 +2,7 @@
 
 mod clients;
 mod epochs;
+mod given;
 mod job;
 mod nodes;
 mod order;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use hotset_core::{Error, Kind, Result};
 
 pub(crate) use epochs::{Joining, check_epoch, check_rank};
+pub use given::GivenOrder;
 pub(crate) use job::Job;
 pub(crate) use nodes::{Drawn, JobNodes};
 pub use pacing::Span;

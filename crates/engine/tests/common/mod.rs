@@ -10,9 +10,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hotset_core::log::{Event, Recorder};
-use hotset_core::{Amount, Index, Result};
+use hotset_core::sampling::{self, Plan};
+use hotset_core::{Amount, Id, Index, Result, Rng};
 use hotset_engine::{
-    Asked, Concurrency, Config, Engine, Grant, JobRequest, Logs, Packaging, Place, Purpose, SessionId,
+    Asked, Concurrency, Config, Engine, GivenOrder, Grant, JobRequest, Logs, Packaging, Place, Purpose,
+    SessionId,
 };
 use hotset_store::catalog::{Builder, Label, Sample, Shape};
 use hotset_store::digest::Hashes;
@@ -116,6 +118,25 @@ pub fn copy(opened: Opened, place: &str) -> Opened {
     let hashes = (0..opened.catalog.len() as u32).map(|id| Some(hash(id))).collect();
     let identity = format!("{}-{place}", opened.identity);
     Opened { place: place.into(), identity, hashes: Some(Arc::new(Hashes::new(hashes))), ..opened }
+}
+
+/// The order that a trainer of its own order gives for an epoch: as many ids as there are samples, drawn with
+/// replacement, the first tenth of them four times as often.
+pub fn order(samples: usize, epoch: u64) -> Vec<Id> {
+    let mut rng = Rng::new(7, epoch, "order");
+    let mut draw = |below: usize| (rng.unit() * below as f64) as Id;
+    (0..samples).map(|_| if draw(13) < 4 { draw(samples / 10) } else { draw(samples) }).collect()
+}
+
+/// Begins an epoch as a trainer does, which gives the order of it where the strategy takes one.
+pub fn begin(engine: &Engine, job: &str, epoch: u64, ranks: (u32, u32), start: u64) -> Arc<Plan> {
+    let stats = engine.job_stats(Some(job)).remove(0);
+    if !sampling::find(&stats.strategy).unwrap().takes_order() {
+        return engine.begin_epoch(job, epoch, ranks, start, false).unwrap();
+    }
+    let order = GivenOrder::of(order(stats.samples as usize, epoch));
+    let named = engine.begin_given(job, epoch, ranks, start, &GivenOrder::named(order.digest())).unwrap();
+    named.unwrap_or_else(|| engine.begin_given(job, epoch, ranks, start, &order).unwrap().unwrap())
 }
 
 /// What lies between two samples of a shard.

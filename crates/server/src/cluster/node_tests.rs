@@ -258,6 +258,17 @@ fn together(trained: Vec<Result<(Vec<u32>, u64)>>) -> (Vec<u32>, u64) {
 
 #[test]
 #[ignore = "takes an etcd, which `make test` installs"]
+fn a_node_of_a_cluster_refuses_orders_of_a_trainers_own() {
+    let nodes = Nodes::start(&["a"]);
+    let refused = nodes.process(0, 0).open("exp", "given").unwrap_err();
+    assert!(
+        refused.message.contains("an order of your own (`ids=`) is planned on one host alone"),
+        "{refused}"
+    );
+}
+
+#[test]
+#[ignore = "takes an etcd, which `make test` installs"]
 fn two_nodes_train_one_job_by_its_losses() {
     let nodes = Nodes::start(&["a", "b"]);
     let ranks: Vec<Process<'_>> = (0..4).map(|rank| nodes.process(rank as usize / 2, rank)).collect();

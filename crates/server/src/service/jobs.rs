@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use hotset_core::{Error, Kind, Result};
-use hotset_engine::{OFF, SessionId, Snapshot};
+use hotset_core::{Error, Id, Kind, Result, sampling};
+use hotset_engine::{GivenOrder, OFF, SessionId, Snapshot};
 use hotset_wire::proto::{self, response};
 
 use super::{Caller, Client, Reply, Service, memory};
@@ -50,6 +50,24 @@ impl Client {
         self.put = put;
     }
 
+    /// The order that it gives for an epoch: what it has put, if it says that it has, or which one it is.
+    fn take_order(&mut self, asked: &proto::BeginEpoch) -> Result<Option<GivenOrder>> {
+        let Some(digest) = asked.order else { return Ok(None) };
+        if !asked.put {
+            return Ok(Some(GivenOrder::named(digest)));
+        }
+        let put = self.take_put();
+        let (ids, rest) = put.as_chunks();
+        let order = GivenOrder::of(ids.iter().map(|id| Id::from_le_bytes(*id)).collect::<Vec<Id>>());
+        if order.digest() != digest || !rest.is_empty() {
+            return Err(Error::invalid(format!(
+                "the order of epoch {} did not arrive as it was sent: begin the epoch again",
+                asked.epoch
+            )));
+        }
+        Ok(Some(order))
+    }
+
     /// Keeps a part of a state until a job is opened with it.
     pub(super) fn put_state(&mut self, part: Vec<u8>) -> Result<()> {
         if self.put.len() + part.len() > MOST_STATE {
@@ -73,6 +91,18 @@ fn check_writes(user: u32, opening: &JobOpening) -> Result<()> {
     }
 }
 
+/// Refuses orders of a trainer's own on a cluster, where a plan is made at another node than the one that was told.
+fn check_order(opening: &JobOpening, is_cluster: bool) -> Result<()> {
+    let strategy = opening.request.strategy.as_deref().map(sampling::find).transpose()?;
+    if is_cluster && strategy.is_some_and(sampling::Entry::takes_order) {
+        return Err(Error::invalid(
+            "this server is a node of a cluster, and an order of your own (`ids=`) is planned on one host alone: train on \
+             a server without `--cluster`, or name a `strategy=` instead of `ids=`",
+        ));
+    }
+    Ok(())
+}
+
 impl Service {
     /// Opens a job here: as its home, on a cluster.
     pub(crate) fn open_job(
@@ -92,6 +122,7 @@ impl Service {
         };
         let opening = JobOpening::new(asked.clone())?;
         check_writes(client.user, &opening)?;
+        check_order(&opening, home.is_some())?;
         let (grant, run) =
             self.accounted(client.user, &opening, || opener.open(client.peer, &opening, checkpoint))?;
         home.into_iter().for_each(|home| home.joined(client, &asked));
@@ -129,10 +160,11 @@ impl Service {
     /// Begins an epoch, and writes down that it has begun before its plan is told.
     pub(super) fn begin_epoch(
         &self,
-        client: &Client,
+        client: &mut Client,
         asked: &proto::BeginEpoch,
         caller: &mut dyn Caller,
     ) -> Result<Reply> {
+        let order = client.take_order(asked)?;
         let (peer, job, epoch) = (client.peer, &asked.job, asked.epoch);
         // One that another process trains already changes nothing.
         if !asked.join {
@@ -142,9 +174,16 @@ impl Service {
         let rank = (asked.rank, asked.world);
         let until = Instant::now() + Duration::from_millis(asked.wait_ms);
         let plan = loop {
-            let begun = match client.node {
-                Some(_) => self.engine.note_begun(job, epoch, rank, asked.start, asked.join),
-                None => self.engine.begin_epoch(job, epoch, rank, asked.start, asked.join),
+            let begun = match (&client.node, &order) {
+                (Some(_), _) => self.engine.note_begun(job, epoch, rank, asked.start, asked.join),
+                (None, None) => self.engine.begin_epoch(job, epoch, rank, asked.start, asked.join),
+                (None, Some(order)) => match self.engine.begin_given(job, epoch, rank, asked.start, order)? {
+                    Some(plan) => Ok(plan),
+                    None => {
+                        let begun = proto::EpochBegun { wants_order: true, ..proto::EpochBegun::default() };
+                        return Ok(response::Kind::EpochBegun(begun).into());
+                    }
+                },
             };
             match begun {
                 // On a cluster a plan is handed out when etcd knows of it, which may be away.
@@ -185,6 +224,7 @@ impl Service {
             weighted: plan.is_weighted(),
             warnings: untold.into_iter().map(warning).collect(),
             digest: plan.digest(),
+            wants_order: false,
         };
         Ok(Reply { descriptors, ..response::Kind::EpochBegun(begun).into() })
     }

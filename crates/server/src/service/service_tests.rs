@@ -1,5 +1,6 @@
 //! Requests and replies without a socket.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -81,6 +82,50 @@ fn a_state_goes_from_one_service_to_another_in_parts() {
     let asked = proto::OpenJob { restore: true, ..other.asked("other") };
     assert_eq!(other.open(&client, asked).unwrap().resumed, Some(0));
     assert_eq!(other.scores("other"), scores);
+}
+
+/// Begins the first epoch of `exp` in that order; what was put before is it, or is not mentioned.
+fn begin_in(bench: &Bench, client: &RefCell<Client>, order: &[u32], put: bool) -> Result<Reply> {
+    let digest = hotset_core::sampling::order_digest(order.iter().copied());
+    let asked = BeginEpoch { job: "exp".into(), world: 1, order: Some(digest), put, ..BeginEpoch::default() };
+    bench.ask(client, asked)
+}
+
+fn put(bench: &Bench, client: &RefCell<Client>, order: &[u32]) {
+    for id in order {
+        bench.ask(client, PutState { part: id.to_le_bytes().to_vec() }).unwrap();
+    }
+}
+
+#[test]
+fn an_order_is_put_in_parts_where_it_is_wanted_and_is_there_after_a_kill() {
+    let bench = Bench::new();
+    let given = |bench: &Bench| {
+        let settings = bench.asked("exp").settings;
+        let settings = settings.map(|settings| proto::JobSettings { strategy: "given".into(), ..settings });
+        proto::OpenJob { settings, ..bench.asked("exp") }
+    };
+    let wants = |reply: &Reply| match &reply.message {
+        response::Kind::EpochBegun(begun) => begun.wants_order,
+        other => panic!("{other:?}"),
+    };
+    let order = [2, 0, 2, 1];
+    let client = bench.client(1);
+    let run = bench.open(&client, given(&bench)).unwrap().run;
+    let reply = begin_in(&bench, &client, &order, false).unwrap();
+    assert!(wants(&reply) && reply.descriptors.is_empty(), "it was not given yet");
+    put(&bench, &client, &order[1..]);
+    let refused = begin_in(&bench, &client, &order, true).err().unwrap();
+    assert!(refused.message.contains("did not arrive as it was sent"), "{refused}");
+    put(&bench, &client, &order);
+    let begun = begin_in(&bench, &client, &order, true).unwrap();
+    let slots = order.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+    assert!(!wants(&begun) && bytes(begun) == slots);
+
+    let bench = bench.killed();
+    let client = bench.client(2);
+    bench.open(&client, proto::OpenJob { run, ..given(&bench) }).unwrap();
+    assert_eq!(bytes(begin_in(&bench, &client, &order, false).unwrap()), slots, "it has the order itself");
 }
 
 #[test]

@@ -251,8 +251,12 @@ impl<'a> Replay<'a> {
             let sizes = read.into_iter().map(|id| self.one.sizes.size(id));
             self.timeline.evaluate(&mut self.storage, sizes, losses.len());
         }
-        let inputs =
-            Inputs { reevaluated: reevaluated.as_deref(), accuracy: None, rates: Some(self.whole.rates()) };
+        let inputs = Inputs {
+            reevaluated: reevaluated.as_deref(),
+            accuracy: None,
+            rates: Some(self.whole.rates()),
+            order: None,
+        };
         let residents = self.planner.looks_at_residents().then(|| self.cluster.residents());
         let view = CacheView { residents, low: self.cluster.low(), ..CacheView::default() };
         let plan = self.planner.draw(epoch, self.whole.compute.ranks, &inputs, &view);

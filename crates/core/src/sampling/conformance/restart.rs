@@ -136,6 +136,8 @@ fn a_saved_sample_takes_few_bytes() {
         ("realtime", 4, 0),
         ("quiver", 4, 0),
         ("infobatch", 4, 0),
+        ("given", 4, 0),
+        ("sequential", 4, 0),
     ] {
         let mut setup = Setup { capacity: samples as u64 / 5, ..Setup::new(samples, 0) };
         if name == "hybrid" {
