@@ -90,7 +90,9 @@ pub enum ReadError {
     #[error("the store refuses the request: {0}; look at the credentials and at `storage_options`")]
     Refused(String),
     /// The store asks for fewer requests. Another attempt may succeed.
-    #[error("the store asks for fewer requests: {0}; start the server with a lower `--concurrency`, or with `auto`")]
+    #[error(
+        "the store asks for fewer requests: {0}; start the server with a lower `--concurrency`, or with `auto`"
+    )]
     Busy(String),
     /// The store did not answer as it should, for this cause. Another attempt may succeed.
     #[error("the store failed: {0}")]
