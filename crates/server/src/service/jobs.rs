@@ -155,7 +155,7 @@ impl Service {
                 begun => break begun?,
             }
         };
-        home.into_iter().for_each(|home| home.told(plan.digest()));
+        let home = home.map(|home| home.told(plan.digest()));
         if !asked.join {
             self.runs.begun(peer, job, asked.rank);
         }
@@ -169,7 +169,10 @@ impl Service {
                 taken = home.map(|home| (home.next_generation(), snapshot.clone()));
                 Some(snapshot)
             });
-            self.copy_beginning(job, epoch, &run, taken)?;
+            self.copy_beginning(job, (epoch, plan.digest()), &run, taken)?;
+        }
+        if let Some((node, home)) = self.cluster.get().zip(home) {
+            node.copy_plan(&home, plan.digest())?;
         }
         // A rank of another node has the plan there.
         let descriptors: Vec<OwnedFd> = match client.node {
@@ -190,14 +193,20 @@ impl Service {
     }
 
     /// On a cluster: has another node keep the state with which an epoch begins, before the epoch is begun.
-    fn copy_beginning(&self, job: &str, epoch: u64, run: &Run, taken: Option<(u64, Snapshot)>) -> Result<()> {
+    fn copy_beginning(
+        &self,
+        job: &str,
+        (epoch, digest): (u64, u64),
+        run: &Run,
+        taken: Option<(u64, Snapshot)>,
+    ) -> Result<()> {
         let Some((node, home)) = self.cluster.get().and_then(|node| Some((node, node.home_job(job)?))) else {
             return Ok(());
         };
         match taken {
             Some((generation, snapshot)) => {
                 let state = state::export(&snapshot, base_name(job), &run.run, run.lasting)?;
-                node.copy_state(job, epoch, generation, &state)
+                node.copy_state(&home, (epoch, digest), (generation, &state))
             }
             None => {
                 home.await_copy(epoch, COPIED);
