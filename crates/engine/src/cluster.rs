@@ -117,8 +117,9 @@ pub struct Unplaced {
     pub(crate) dataset: String,
     /// The packages that it was made from, and the bytes of one.
     pub(crate) packages: Option<(Arc<Packages>, u64)>,
-    /// Whether ranks may have been told of it, so that slots stay where they are.
-    pub(crate) fixed: bool,
+    /// Of one that is under way and was cut over another number of ranks: how it lay before, and how many slots were trained. Slots stay
+    /// where they are, and samples with their owners.
+    pub(crate) laid: Option<(Arc<Layout>, u64)>,
     /// What a directory is made from, where that is the placement.
     pub(crate) kept: Option<Kept>,
 }
@@ -140,8 +141,8 @@ impl Unplaced {
     }
 
     /// Lays it over the nodes of a view, on the node `own`. `ranks` names the node of each rank, rank 0 first. With
-    /// `locality` ranks exchange samples so that most are their own node's, unless they may have been told of it. An error
-    /// says that the dataset has too many samples for a directory.
+    /// `locality` ranks exchange samples so that most are their own node's. One that is under way, and was cut over another number of
+    /// ranks, stays with the nodes that it lies over. An error says that the dataset has too many samples for a directory.
     pub fn place<'a>(
         self,
         nodes: (Arc<View>, Arc<Placement>),
@@ -149,8 +150,12 @@ impl Unplaced {
         ranks: impl IntoIterator<Item = Option<&'a str>>,
         locality: bool,
     ) -> Result<Placed> {
-        let Self { plan, dataset, packages, fixed, kept } = self;
-        let (packages, locality) = (packages.as_ref(), locality && !fixed);
+        let Self { plan, dataset, packages, laid, kept } = self;
+        if let Some((laid, trained)) = laid {
+            let layout = Arc::new(laid.recut(&plan, ranks, trained));
+            return Ok(Placed { plan: Arc::new(plan), layout });
+        }
+        let packages = packages.as_ref();
         let by_hash = locality && kept.is_none();
         let (mut plan, mut layout) = Layout::lay(plan, nodes, own, &dataset, ranks, packages, by_hash);
         if let Some(Kept { before, residents, catalog }) = kept {
@@ -171,6 +176,14 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// Whether another is the same order cut over another number of ranks, with the same owners.
+    pub(crate) fn is_cut_anew_as(&self, other: &Self) -> bool {
+        let world = other.plan.world();
+        self.plan.world() != world
+            && self.layout.has_owners_of(&other.layout)
+            && self.plan.recut(world).digest() == other.plan.digest()
+    }
+
     /// Both as bytes, for a catalog of `samples`. Scores that the plan is decided with are written too.
     pub fn save(&self, samples: usize) -> Vec<u8> {
         let (layout, plan) = (self.layout.save(), self.plan.save(samples, &[]));

@@ -1,18 +1,18 @@
 //! What a node is told of a job by others, and tells them: plans, ranks that begin, scores, residents; and how it takes the
 //! home's place.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hotset_core::cluster::Layout;
-use hotset_core::run::SavedSchedule;
 use hotset_core::sampling::{Plan, Reevaluation, Residents};
 use hotset_core::schedule::Schedule;
 use hotset_core::{Error, Id, Result};
 
 use crate::cluster::{Cluster, Placed, Role};
 use crate::engine::{Engine, LOOK_UP};
-use crate::jobs::{Drawn, Joining, check_epoch};
+use crate::jobs::{Joining, check_epoch};
+use crate::placing::take_in;
 use crate::planning::make;
 use crate::read_on::read_ahead;
 use crate::snapshot::Snapshot;
@@ -98,8 +98,8 @@ impl Engine {
     }
 
     /// A follower makes the job's plans from now on, from where the home before it was. What it keeps, its plans under way
-    /// and what it has counted stay. Plans of that home that have not come here are laid over the nodes that there are now, and each
-    /// rank is served what that home may have told it.
+    /// and what it has counted stay. Plans of that home that have not come here are carried out as it has laid them: others may have
+    /// been told.
     pub fn promote(&self, job: &str, snapshot: &Snapshot) -> Result<()> {
         let mut state = self.shared.lock();
         let known = state.jobs.planned(job)?;
@@ -112,34 +112,35 @@ impl Engine {
         snapshot.check(&known.opened.request, samples)?;
         let Some(handle) = known.planner.clone() else { return Ok(()) };
         let own = known.run.schedules().values().next_back().and_then(Schedule::packages).cloned();
-        let queue = known.packages.queue().cloned();
+        let (queue, (cluster, _)) = (known.packages.queue().cloned(), known.nodes.cluster()?);
+        let here: BTreeSet<u64> = known.run.schedules().keys().copied().collect();
         drop(state);
 
         let mut planner = handle.planner();
         planner.restore(&snapshot.planner, &[]).map_err(|error| Error::changed(error.message))?;
+        let plans = snapshot.placed(&planner.table().snapshot(), cluster.name())?;
         // The newest packages that are known: the state may be one plan ahead of what has come here.
-        let copied = snapshot.schedules.iter().filter_map(|saved| Layout::restore(&saved.layout, ""));
-        let copied = copied.filter_map(|layout| layout.made().map(|(made, _)| Arc::clone(made)));
+        let copied = plans.iter().filter_map(|placed| Some(Arc::clone(&placed.layout.made()?.0)));
         let newest = own.into_iter().chain(copied).max_by_key(|packages| packages.next());
         newest.iter().filter(|packages| packages.wear()).for_each(|packages| planner.adopt(packages));
+        drop(planner);
+        // A plan was told only once this state had it, so it is never older than one that is here. One of an epoch before those is over.
+        let is_under_way = |epoch: u64| here.contains(&epoch) || here.last() < Some(&epoch);
+        for placed in plans.into_iter().filter(|placed| is_under_way(placed.plan.epoch())) {
+            drop(take_in(&self.shared, serial, placed)?);
+        }
+        let mut planner = handle.planner();
         // Others may have said so to the home before; what they have not written is found missing when it is due.
         let is_making = |number: &u32| queue.as_ref().is_some_and(|queue| queue.is_making(*number));
         let done: Vec<u32> =
             planner.pending_packages().keys().copied().filter(|number| !is_making(number)).collect();
         done.into_iter().for_each(|number| planner.written(number));
         handle.set_follows(false);
-        let known = planner.table().snapshot();
-        let restored = |saved: &SavedSchedule| {
-            let misfit = || Error::changed("the state does not fit the dataset");
-            let plan = Arc::new(Plan::restore(samples, &saved.plan, &known).ok_or_else(misfit)?);
-            Ok(Drawn { plan, settled: !saved.layout.is_empty() })
-        };
-        let plans: Vec<Drawn> = snapshot.schedules.iter().map(restored).collect::<Result<_>>()?;
+        drop(planner);
 
         let mut state = self.shared.lock();
         let own = state.jobs.still(serial)?;
-        let newest = own.run.schedules().keys().next_back().copied();
-        own.nodes.take_over(capacity, plans.into_iter().filter(|drawn| newest < Some(drawn.plan.epoch())));
+        own.nodes.take_over(capacity);
         own.ranks.take_over(&snapshot.cuts, &snapshot.begun);
         self.shared.planned.notify_all();
         Ok(())

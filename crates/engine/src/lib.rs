@@ -17,6 +17,7 @@ mod jobs;
 mod memory;
 mod opening;
 mod packing;
+mod placing;
 mod planner;
 mod planning;
 mod read_on;

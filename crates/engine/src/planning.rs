@@ -3,7 +3,8 @@
 //! One plan of a job is made at a time. It is made from what was reported, from what a trainer told, and from what
 //! the cache looks like; it is put in before the planner is let go of, so that a snapshot of both
 //! sees them agree. The home of a job over several nodes has it laid over them before; other nodes get it from there. A plan
-//! that cannot be had so is an error to the rank that asked, and is asked for again by the next.
+//! that cannot be had so is an error to the rank that asked, and is asked for again by the next. How plans come that are drawn
+//! elsewhere, or before, is in [`crate::placing`].
 //!
 //! Plans that nobody waits for yet are made one after the other, by threads on half of the cores at most: epochs of many
 //! jobs may begin together, and their batches come first. A request for an epoch whose plan is only queued makes it itself.
@@ -11,17 +12,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hotset_core::cluster::Layout;
 use hotset_core::log::{self, Circumstances};
 use hotset_core::run::{CacheView, Inputs, Packing, cache_view};
 use hotset_core::sampling::Plan;
 use hotset_core::schedule::Schedule;
-use hotset_core::{Error, Id, Result};
+use hotset_core::{Id, Result};
 
 use crate::cluster::{Kept, Placed, Unplaced};
 use crate::engine::Shared;
-use crate::jobs::{Job, PackageSource};
+use crate::jobs::Job;
 use crate::packing::{self, NewPackages};
+use crate::placing::{check_placed, get, recut};
 use crate::planner::PlannerHandle;
 use crate::read_on::read_ahead;
 use crate::state::State;
@@ -46,103 +47,37 @@ pub(crate) fn most_threads() -> usize {
     (std::thread::available_parallelism().map_or(1, |cores| cores.get()) / 2).max(1)
 }
 
-/// Makes the plan of `epoch`, which the job says already, or gets it from its home, and puts it in. `world` is how many
-/// ranks it is for, if that is known.
+/// Makes the plan of `epoch`, which the job says already, or gets it from its home, and puts it in. `ranks` is how many it is for, and
+/// where they begin, if that is known.
 pub(crate) fn make(
     shared: &Arc<Shared>,
     serial: u64,
     epoch: u64,
-    world: Option<u32>,
+    ranks: Option<(u32, u64)>,
 ) -> Result<MutexGuard<'_, State>> {
     let mut state = shared.lock();
     let job = state.jobs.still(serial)?;
     let Some(handle) = job.planner.clone() else { return Ok(state) };
-    let follows = job.nodes.role().is_follower();
+    // One that is under way is one for another number of ranks: its order stays.
+    let (follows, is_under_way) = (job.nodes.role().is_follower(), job.run.schedule(epoch).is_some());
     drop(state);
-    let made = if follows {
-        get(shared, serial, epoch, world)
-    } else {
-        draw(shared, (serial, &handle), epoch, world.unwrap_or(1))
+    let made = match ranks {
+        _ if follows => get(shared, serial, epoch, ranks.map(|(world, _)| world)),
+        Some(ranks) if is_under_way => recut(shared, serial, epoch, ranks),
+        _ => draw(shared, (serial, &handle), epoch, ranks.map_or(1, |(world, _)| world)),
     };
-    if made.is_err() {
-        let mut state = shared.lock();
-        if let Some(job) = state.jobs.get_mut(serial) {
-            job.ranks.set_planning(None);
+    let (made, mut state) = match made {
+        Ok(state) => (Ok(()), state),
+        Err(error) => (Err(error), shared.lock()),
+    };
+    if let Some(job) = state.jobs.get_mut(serial) {
+        job.ranks.set_planning(None);
+        if made.is_err() {
             job.nodes.failed(epoch);
         }
-        shared.planned.notify_all();
     }
-    made
-}
-
-/// Gets the plan of an epoch from the job's home, and puts it in, in place of another that is here. One that is here
-/// already stays as it is.
-fn get(shared: &Arc<Shared>, serial: u64, epoch: u64, world: Option<u32>) -> Result<MutexGuard<'_, State>> {
-    let mut state = shared.lock();
-    let job = state.jobs.still(serial)?;
-    let (name, samples) = (job.name().to_owned(), job.dataset.samples());
-    let (planner, (cluster, _)) = (job.planner.clone(), job.nodes.cluster()?);
-    let source = job.packages.source().cloned();
-    drop(state);
-    let Placed { plan, layout } = cluster.plan(&name, epoch, world)?;
-    check_placed(&plan, &layout, &name, (epoch, world))?;
-    let mut state = shared.lock();
-    let job = state.jobs.still(serial)?;
-    if job.run.schedule(epoch).is_some_and(|own| own.plan().digest() == plan.digest()) {
-        job.ranks.set_planning(None);
-        shared.planned.notify_all();
-        return Ok(state);
-    }
-    drop(state);
-    let packs = layout.is_by_runs() || layout.made().is_some();
-    let own = planner.filter(|_| packs).and_then(|planner| planner.planner().sized_packages());
-    if own.is_none() && packs {
-        return Err(Error::changed(format!(
-            "the plan of epoch {epoch} of job `{name}` was made with `packages` that this node does not have or cannot reach: \
-             use the same data on all nodes, and a place for `packages=` that all of them reach"
-        )));
-    }
-    let mut packing = layout.packing().owned_by(&layout.ownership(None));
-    if let Some(PackageSource::Store(store)) = source {
-        // A node that was started again has made some of them before.
-        packing.packages.retain(|(number, _)| store.length(*number).is_none());
-    }
-    let packages = NewPackages::new(Some(&plan), packing.clone(), samples);
-    let schedule = placed(Schedule::new(plan, samples).with_packages(own), layout);
-    let made = schedule.packages().cloned();
-    let mut state = shared.lock();
-    let State { jobs, rooms, .. } = &mut *state;
-    let job = jobs.still(serial)?;
-    if job.run.schedule(epoch).is_some() {
-        job.drop_schedule(rooms, epoch)?;
-    }
-    let job = put(&mut state, serial, schedule, &packing)?;
-    job.discard_dead_packages(made.as_ref(), |_| false);
-    packing::begin(shared, &mut state, serial, packages);
     shared.planned.notify_all();
-    Ok(state)
-}
-
-/// Whether it is the plan that was asked for.
-fn check_placed(plan: &Plan, layout: &Layout, job: &str, (epoch, world): (u64, Option<u32>)) -> Result<()> {
-    if plan.epoch() != epoch || layout.digest() != plan.digest() {
-        return Err(Error::internal(format!("another plan came than that of epoch {epoch} of job `{job}`")));
-    }
-    if world.is_some_and(|world| world != plan.world()) {
-        return Err(Error::invalid(format!(
-            "epoch {epoch} of job `{job}` is planned for {} ranks, and one of {} begins it: use the same `world` in every \
-             rank",
-            plan.world(),
-            world.unwrap_or_default()
-        )));
-    }
-    Ok(())
-}
-
-/// The same schedule, as its plan lies over nodes.
-fn placed(mut schedule: Schedule, layout: Arc<Layout>) -> Schedule {
-    schedule.set_layout(layout);
-    schedule
+    made.map(|()| state)
 }
 
 /// The bytes of a region on all nodes, which may keep `capacity` together, by those on this one.
@@ -155,7 +90,7 @@ fn on_all_nodes(low: (u64, u64), capacity: u64, own: u64) -> (u64, u64) {
 }
 
 /// Puts a plan in.
-fn put<'a>(
+pub(crate) fn put<'a>(
     state: &'a mut State,
     serial: u64,
     mut schedule: Schedule,
@@ -163,7 +98,6 @@ fn put<'a>(
 ) -> Result<&'a mut Job> {
     schedule.set_generation(state.next_serial());
     let job = state.jobs.still(serial)?;
-    job.ranks.set_planning(None);
     job.nodes.planned(schedule.plan().epoch());
     job.ranks.note_cut(schedule.plan());
     // Training has gone back. It is counted anew before a rank begins it: other nodes may ask for slots before this one hears
@@ -250,8 +184,7 @@ fn draw<'a>(
         rates,
         order: told.order.as_deref(),
     };
-    let (before, fixed) = before.map_or((None, false), |drawn| (Some(drawn.plan), drawn.settled));
-    // It may have been drawn and could not be settled, or the home before this one has drawn it: nothing is packed with it.
+    // Where it was drawn and could not be settled nothing is packed with it.
     let again = before.is_some();
     let plan = before.unwrap_or_else(|| Arc::new(planner.draw(epoch, world, &inputs, &view)));
     let packages = planner.sized_packages();
@@ -265,15 +198,16 @@ fn draw<'a>(
         }
         Some((cluster, _)) => {
             let drawn =
-                Unplaced { plan: Plan::clone(&plan), dataset, packages: packages.clone(), fixed, kept };
+                Unplaced { plan: Plan::clone(&plan), dataset, packages: packages.clone(), kept, laid: None };
             let settled = cluster.settle(&name, drawn);
             if settled.is_err()
                 && let Some(job) = shared.lock().jobs.get_mut(serial)
             {
-                job.nodes.keep_drawn(Arc::clone(&plan), fixed);
+                job.nodes.keep_drawn(Arc::clone(&plan));
             }
-            let Placed { plan, layout } = settled?;
-            check_placed(&plan, &layout, &name, (epoch, Some(world)))?;
+            let placed = settled?;
+            check_placed(&placed, &name, (epoch, Some(world)))?;
+            let Placed { plan, layout } = placed;
             let ownership = layout.ownership(packages.as_ref().map(|(packages, _)| packages));
             let packing = match again {
                 true => Packing::default(),
@@ -281,7 +215,9 @@ fn draw<'a>(
             };
             let own = packing.owned_by(&ownership);
             let layout = Arc::new(Arc::unwrap_or_clone(layout).with_packing(packing));
-            (placed(Schedule::new(plan, samples).with_packages(packages), layout), own)
+            let mut schedule = Schedule::new(plan, samples).with_packages(packages);
+            schedule.set_layout(layout);
+            (schedule, own)
         }
     };
     let (figures, remarks) = (planner.strategy().notes(), planner.strategy().remarks());
@@ -346,7 +282,7 @@ fn make_queued(shared: &Arc<Shared>) {
         let Some((epoch, world)) = job.plans_ahead() else { continue };
         job.ranks.set_planning(Some(epoch));
         drop(state);
-        if let Err(error) = make(shared, serial, epoch, Some(world))
+        if let Err(error) = make(shared, serial, epoch, Some((world, 0)))
             .and_then(|state| if state.is_stopping() { Ok(()) } else { read_ahead(shared, state, serial) })
         {
             tracing::debug!(%error, "the next epoch is not planned ahead");

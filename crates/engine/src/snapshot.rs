@@ -18,6 +18,7 @@ use hotset_core::schedule::{Outcome, Schedule, Stage};
 use hotset_core::{Error, Id, Result, tally};
 use hotset_store::Catalog;
 
+use crate::cluster::Placed;
 use crate::config::JobRequest;
 use crate::engine::Engine;
 use crate::jobs::{Cut, Job};
@@ -202,6 +203,17 @@ impl Snapshot {
         }
         self.request = request.clone();
         Ok(())
+    }
+
+    /// Its plans, as they lie over nodes, on the node `own`; `known` is what was reported.
+    pub(crate) fn placed(&self, known: &[f32], own: &str) -> Result<Vec<Placed>> {
+        let samples = self.samples as usize;
+        let placed = self.schedules.iter().map(|saved| {
+            let plan = Arc::new(Plan::restore(samples, &saved.plan, known).ok_or_else(misfit)?);
+            let layout = Arc::new(Layout::restore(&saved.layout, own).ok_or_else(misfit)?);
+            Ok(Placed { plan, layout })
+        });
+        placed.collect()
     }
 
     /// Puts it into a job that was just made, its cache unless it joins one that others are in, and its planner, which

@@ -1,6 +1,6 @@
 """A rank of a training on a cluster, for the tests: trains until it is told to stop, and says what it got.
 
-    cluster_rank.py OUT PLACE --job NAME [--strategies S,S] [--epochs N]
+    cluster_rank.py OUT PLACE --job NAME [--strategies S,S] [--epochs N] [--stop EPOCH:STEP] [--load OUT]
 
 Lines of JSON go to `OUT/RANK.out`. Ranks meet before each epoch, as the collectives of a training have
 them do; rank 0 says there whether they go on. Losses follow from sample and epoch, so what is learned does
@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds for each step")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--stop", default="", help="EPOCH:STEP after which it stops, and saves its state")
+    parser.add_argument("--load", type=Path, help="the OUT of one that has stopped, to go on from")
     parser.add_argument("--in-turn", action="store_true", help="report step by step, rank after rank")
     parser.add_argument("--wait", type=float, default=120.0)
     arguments = parser.parse_args()
@@ -76,6 +78,8 @@ def train(arguments: argparse.Namespace, rank: int, strategy: str, say: Any) -> 
     sampler = hotset.Sampler(
         dataset, strategy, policy=arguments.policy, seed=5, epochs=arguments.epochs, resume=arguments.resume
     )
+    if arguments.load is not None:
+        sampler.load_state_dict(json.loads((arguments.load / f"state.{strategy}.0").read_text()))
     loader = DataLoader(dataset, arguments.batch, sampler=sampler, collate_fn=list)
     say(strategy=strategy, epoch=sampler.epoch)
     for epoch in range(sampler.epoch, arguments.epochs):
@@ -104,6 +108,9 @@ def train(arguments: argparse.Namespace, rank: int, strategy: str, say: Any) -> 
                 (arguments.out / f"reported.{turn}.{rank}").touch()
                 _await(arguments.out / f"reported.{turn}.{world - 1}")
             step += 1
+            if arguments.stop == f"{epoch}:{step}":
+                (arguments.out / f"state.{strategy}.{rank}").write_text(json.dumps(sampler.state_dict()))
+                return
             time.sleep(arguments.pause)
         sampler.end_epoch(accuracy=0.1 * min(epoch, 9))
 

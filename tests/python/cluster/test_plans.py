@@ -13,7 +13,7 @@ import pytest
 from hosts import NODES
 from nodes import Cluster
 from processes import Server
-from trainings import PROGRAM, Training, numbered_files
+from trainings import PROGRAM, Training, numbered_files, wrong
 
 SAMPLES, EPOCHS, WORLD, BLOCK = 4096, 5, 4, 256
 STRATEGIES = ("iis", "hybrid", "pads")
@@ -132,3 +132,39 @@ def test_a_run_goes_on_on_another_number_of_hosts(
         assert len(set(together)) == len(together)
         # What two hosts have learned is known to three: samples are left out from the first epoch on.
         assert len(together) < 0.8 * SAMPLES
+
+
+@pytest.mark.parametrize("strategy, before, after", [("uniform", 2, 3), ("uniform", 3, 2), ("iis", 3, 2)])
+def test_an_epoch_goes_on_on_another_number_of_hosts(
+    strategy: str,
+    before: int,
+    after: int,
+    cluster: Cluster,
+    trainings: Callable[..., Training],
+    tree: tuple[Path, dict[int, str]],
+    tmp_path: Path,
+) -> None:
+    place, truth = tree
+    nodes = [cluster.add(name) for name in ("n1", "n2", "n3")]
+    cluster.until_whole()
+    epoch, batch = 1, 48
+    # As many steps as make slots that both numbers of ranks divide.
+    arguments = ("--strategies", strategy, "--batch", str(batch), "--epochs", "3", "--job", "cut")
+    steps = 24 // before
+    servers = [node.socket for node in nodes]
+    stop = ("--stop", f"{epoch}:{steps}")
+    stopped = trainings(tmp_path / "stopped", place, servers[:before], *arguments, *stop)
+    stopped.ended()
+    load = ("--load", str(stopped.out))
+    rest = trainings(tmp_path / "rest", place, servers[:after], *arguments, *load)
+    rest.ended()
+    assert not wrong([*stopped.steps(), *rest.steps()], truth)
+    first, last = (training.served(epoch, strategy) for training in (stopped, rest))
+    assert [len(part) for part in first] == [steps * batch] * before
+    assert len({len(part) for part in last}) == 1
+    together = [number for part in (*first, *last) for number in part]
+    assert len(set(together)) == len(together), "no sample twice"
+    # A remainder that is smaller than the number of ranks is left out.
+    assert strategy != "uniform" or len(together) > SAMPLES - after
+    assert strategy != "iis" or len(together) < 0.8 * SAMPLES, "what was learned is known"
+    assert sum(len(part) for part in rest.served(epoch + 1, strategy)) > 0

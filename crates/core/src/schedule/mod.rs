@@ -94,6 +94,7 @@ pub struct Schedule {
     block_end: usize,
     ranks: Vec<Rank>,
     restored: bool,
+    recut: bool,
     generation: u64,
     /// The packages that its plan was made from, and the bytes of one.
     packages: Option<(Arc<Packages>, u64)>,
@@ -136,6 +137,7 @@ impl Schedule {
             block_end: 0,
             ranks,
             restored: false,
+            recut: false,
             generation: 0,
             packages: None,
             share: Share::default(),
@@ -174,23 +176,6 @@ impl Schedule {
         schedule.restored = true;
         schedule.told = Told { begun: told.is_some(), event: told.unwrap_or_default() };
         schedule
-    }
-
-    /// The same order carried out by another number of ranks, none of which has begun it. What was decided stays
-    /// decided.
-    #[must_use]
-    pub fn recut(self, world: u32) -> Self {
-        let plan = Arc::new(self.plan.recut(world));
-        let samples = self.positions.samples();
-        let decided = self.frontier().min(plan.len());
-        let (told, generation) = (self.told(), self.generation);
-        let ownership = self.share.ownership().cloned();
-        let states = self.stages.into_iter().zip(self.outcomes).take(decided);
-        let cut = Self { generation, packages: self.packages, ..Self::restored(plan, samples, states, told) };
-        match ownership {
-            Some(ownership) => cut.with_ownership(ownership),
-            None => cut,
-        }
     }
 
     /// What its policy is told of it before its first slot, and whether it was told.

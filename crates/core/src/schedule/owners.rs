@@ -61,6 +61,27 @@ impl Schedule {
         self.share.layout = Some(layout);
     }
 
+    /// The slots have the owners that they had `before` the plan was cut anew, and were given to other nodes as far as then.
+    pub(super) fn take_share(&mut self, before: Share) {
+        if let Some((ownership, _)) = before.ownership {
+            self.set_ownership(ownership);
+        }
+        let slots = 0..self.plan.len() as u64;
+        before.given.range(slots).for_each(|slot| self.note_given(slot as usize, true));
+    }
+
+    /// So many slots were trained before this node had the plan: those that are not decided are passed over. A rank that begins before
+    /// that goes back to them.
+    pub fn pass_trained(&mut self, trained: usize) {
+        self.recut |= trained > 0;
+        for slot in 0..trained.min(self.plan.len()) {
+            if self.stages[slot] == Stage::Ahead {
+                self.finish(slot, Stage::Left);
+            }
+        }
+        (0..self.ranks.len()).for_each(|rank| self.pass_done(rank));
+    }
+
     /// How its plan lies over nodes, on a server that is not alone.
     pub fn layout(&self) -> Option<&Arc<Layout>> {
         self.share.layout.as_ref()

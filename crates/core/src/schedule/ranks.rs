@@ -1,8 +1,10 @@
-//! Each rank's way through an epoch: begun, overtaken, begun over, closed.
+//! Each rank's way through an epoch: begun, overtaken, begun over, closed; and an epoch that another number of ranks goes on with.
 //!
 //! A rank passes its own slots, every `world`-th of the plan. What it leaves behind is not served any more; slots of it
 //! that were decided are handed to the caller, who lets go of what they claim. A slot that a reader waits for is about to
 //! be served, and is never left.
+
+use std::sync::Arc;
 
 use super::{Schedule, Stage};
 
@@ -51,6 +53,27 @@ impl Schedule {
         let waits: Vec<usize> = slots.filter(|&slot| self.stages[slot] == Stage::Waiting).collect();
         waits.iter().for_each(|&slot| self.stages[slot] = Stage::Again);
         waits
+    }
+
+    /// The same order carried out by another number of ranks, none of which has begun it. What was decided stays
+    /// decided, and by the same owners; on which nodes the ranks are is to be [said](Self::set_layout).
+    #[must_use]
+    pub fn recut(self, world: u32) -> Self {
+        let plan = Arc::new(self.plan.recut(world));
+        let samples = self.positions.samples();
+        let decided = self.frontier().min(plan.len());
+        let (told, generation, restored) = (self.told(), self.generation, self.restored);
+        let (packages, share) = (self.packages, self.share);
+        let states = self.stages.into_iter().zip(self.outcomes).take(decided);
+        let cut = Self::restored(plan, samples, states, told);
+        let mut cut = Self { generation, packages, restored, recut: true, ..cut };
+        cut.take_share(share);
+        cut
+    }
+
+    /// Whether another number of ranks had begun it, here or elsewhere.
+    pub fn is_recut(&self) -> bool {
+        self.recut
     }
 
     /// Begins the epoch for `rank`, `start` of its slots having been trained before; those of them that were

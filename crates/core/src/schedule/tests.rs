@@ -117,3 +117,27 @@ fn an_epoch_begun_again_serves_all_of_it_again() {
     assert_eq!(schedule.stage(1), Stage::Unread);
     assert_eq!(schedule.next_undecided(), Some(3), "nothing is decided twice");
 }
+
+#[test]
+fn an_order_that_is_cut_anew_stays_decided_as_it_was_and_none_of_its_ranks_has_begun() {
+    let ids: Vec<Id> = (0..12).collect();
+    let mut before = schedule(2, &ids);
+    assert!((0..2).all(|rank| before.begin(rank, 0, &mut Vec::new())));
+    for _ in 0..8 {
+        let slot = before.next_undecided().unwrap();
+        before.decide(slot, if slot == 5 { Outcome::Hit } else { Outcome::Single });
+    }
+    before.set_away(1, true);
+    (0..4).for_each(|slot| before.serve(slot));
+    let mut cut = before.recut(3);
+    assert!(cut.is_recut() && !cut.is_restored() && !cut.begun());
+    assert_eq!((cut.plan().world(), cut.frontier()), (3, 8));
+    assert_eq!(
+        (cut.stage(3), cut.stage(5), cut.outcome(5)),
+        (Stage::Served, Stage::Unread, Some(Outcome::Hit))
+    );
+    let locals: Vec<bool> = (0..4).map(|slot| cut.serving(slot).unwrap().local).collect();
+    assert_eq!(locals, [true, false, true, false], "what was given to other nodes is known");
+    (0..3).for_each(|rank| assert!(cut.begin(rank, 1, &mut Vec::new())));
+    assert_eq!(cut.next_undecided(), Some(8), "nothing is decided twice");
+}

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use hotset_core::cluster::Layout;
 use hotset_core::counters::WaitReason;
 use hotset_core::sampling::Plan;
 use hotset_core::{Error, Result};
@@ -80,8 +81,11 @@ impl Engine {
                 break;
             }
             // Counted where it is made.
-            waits = !asked.nodes.role().is_follower();
-            let gathered = join || asked.nodes.role().is_follower() || asked.is_gathered(epoch, false);
+            let follows = asked.nodes.role().is_follower();
+            waits = !follows;
+            // One that is only cut anew is made from nothing that could still come.
+            let is_drawn = asked.run.schedule(epoch).is_some();
+            let gathered = join || follows || is_drawn || asked.is_gathered(epoch, false);
             if !asked.ranks.is_planning() && (gathered || asked.ranks.begins_late(config.patience)) {
                 if !gathered {
                     asked.run.tally_mut().overdue(epoch);
@@ -93,7 +97,7 @@ impl Engine {
                 }
                 asked.ranks.set_planning(Some(epoch));
                 drop(state);
-                state = make(&self.shared, serial, epoch, Some(world))?;
+                state = make(&self.shared, serial, epoch, Some((world, start)))?;
                 continue;
             }
             if state.is_stopping() {
@@ -164,7 +168,8 @@ impl Job {
     }
 
     /// Whether an epoch has no plan for this world yet. A plan for another world goes if no rank has begun it; if
-    /// those that had are gone and a trainer comes with another number of ranks, its order is cut anew.
+    /// those that had are gone and a trainer comes with another number of ranks, its order is cut anew: over several nodes with
+    /// their knowledge.
     fn needs_plan(&mut self, rooms: &mut Rooms, epoch: u64, world: u32, join: bool) -> Result<bool> {
         match self.run.schedule(epoch) {
             None => Ok(true),
@@ -177,16 +182,9 @@ impl Job {
                     schedule.plan().world()
                 )))
             }
-            Some(schedule) if schedule.begun() && schedule.layout().is_some() => {
-                Err(Error::invalid(format!(
-                    "epoch {epoch} of job `{}` was begun by {} ranks on several nodes, and cannot be gone on with by {world}: \
-                 use as many as before, or begin at the start of an epoch",
-                    self.name(),
-                    schedule.plan().world()
-                )))
-            }
+            Some(schedule) if schedule.begun() && schedule.layout().is_some() => Ok(true),
             Some(schedule) if schedule.begun() => {
-                self.recut(rooms, epoch, world)?;
+                self.recut(rooms, epoch, world, None)?;
                 Ok(false)
             }
             Some(_) => {
@@ -196,13 +194,27 @@ impl Job {
         }
     }
 
-    /// Cuts the order of an epoch that others had begun over another number of ranks.
-    fn recut(&mut self, rooms: &mut Rooms, epoch: u64, world: u32) -> Result<()> {
+    /// Cuts the order of an epoch that others had begun over another number of ranks. Over several nodes the layout says where those
+    /// are; what was asked of other nodes for the ranks before is let go of.
+    pub(crate) fn recut(
+        &mut self,
+        rooms: &mut Rooms,
+        epoch: u64,
+        world: u32,
+        layout: Option<Arc<Layout>>,
+    ) -> Result<()> {
         let kept = self.schedule(epoch)?.plan().recut(world).len();
         let cut_off = self.run.abandon_from(epoch, kept);
         self.abandon(rooms, epoch, 0, &cut_off)?;
+        self.pass_visitors(rooms, epoch, None)?;
+        self.nodes.reach.forget(epoch);
         if let Some(plan) = self.run.recut(epoch, world) {
             self.ranks.note_cut(&plan);
+        }
+        if let Some(layout) = layout {
+            self.nodes.planned(epoch);
+            self.nodes.laid(&layout);
+            self.schedule(epoch)?.set_layout(layout);
         }
         Ok(())
     }
@@ -222,7 +234,7 @@ impl Job {
         }
         let schedule = self.schedule(epoch)?;
         let plan = Arc::clone(schedule.plan());
-        let anew = !schedule.begun();
+        let (anew, is_recut) = (!schedule.begun() && !schedule.is_recut(), schedule.is_recut());
         let given = (0..plan.world()).map(|rank| schedule.served(rank) as u64).sum();
         let first = start.saturating_mul(plan.world() as usize);
         // What was passed because the rank was on another node is to be served here.
@@ -230,7 +242,7 @@ impl Job {
         if schedule.layout().is_some() && schedule.is_away(rank) != away {
             schedule.set_away(rank, away);
             if away {
-                self.pass_visitors(rooms, epoch, rank)?;
+                self.pass_visitors(rooms, epoch, Some(rank))?;
             }
         }
         if !join && !away {
@@ -242,8 +254,8 @@ impl Job {
         let mut left = Vec::new();
         let fresh = self.run.begin(epoch, rank, start, &mut left);
         let schedule = self.schedule(epoch)?;
-        // A restored one may have slots that were served and not trained, by any rank.
-        let over = moved || (!fresh && (schedule.served(rank) > 0 || start > 0));
+        // One that is restored, or that others had begun, may have slots that were served and not trained, by any rank.
+        let over = moved || is_recut || (!fresh && (schedule.served(rank) > 0 || start > 0));
         if !join && (over || schedule.is_restored()) {
             self.run.begin_again(epoch, rank, start, &mut left);
         }

@@ -24,7 +24,7 @@ use hotset_core::{Error, Kind, Result};
 pub(crate) use epochs::{Joining, check_epoch, check_rank};
 pub use given::GivenOrder;
 pub(crate) use job::Job;
-pub(crate) use nodes::{Drawn, JobNodes};
+pub(crate) use nodes::JobNodes;
 pub use pacing::Span;
 pub(crate) use packages::{JobPackages, PackageSource};
 pub(crate) use ranks::Choice;

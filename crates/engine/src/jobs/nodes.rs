@@ -14,14 +14,6 @@ use super::reach::Reach;
 use super::visitors::Visitors;
 use crate::cluster::{Cluster, Role};
 
-/// A plan that was drawn and is not carried out here.
-#[derive(Debug, Clone)]
-pub(crate) struct Drawn {
-    pub(crate) plan: Arc<Plan>,
-    /// Whether it was settled, so that ranks may have been told of it: what each is served stays.
-    pub(crate) settled: bool,
-}
-
 /// A job's other nodes.
 #[derive(Default)]
 pub(crate) struct JobNodes {
@@ -32,8 +24,8 @@ pub(crate) struct JobNodes {
     pub(crate) visitors: Visitors,
     /// Who they are, and how long one of them is waited for.
     cluster: Option<(Arc<dyn Cluster>, Duration)>,
-    /// Plans that were drawn and are not carried out here: that could not be settled, or by the home before this one.
-    drawn: BTreeMap<u64, Drawn>,
+    /// Plans that were drawn and could not be settled.
+    drawn: BTreeMap<u64, Arc<Plan>>,
     /// The epoch whose plan could not be had ahead: it is tried again when a rank begins it.
     failed_ahead: Option<u64>,
     /// How the plan lies that was put in last.
@@ -87,15 +79,14 @@ impl JobNodes {
         }
     }
 
-    /// This node is the job's home from now on, under which so much may be kept; these plans were drawn by the home before.
-    pub(crate) fn take_over(&mut self, capacity: u64, plans: impl Iterator<Item = Drawn>) {
+    /// This node is the job's home from now on, under which so much may be kept.
+    pub(crate) fn take_over(&mut self, capacity: u64) {
         self.role = Role::Home { capacity };
-        self.drawn = plans.map(|drawn| (drawn.plan.epoch(), drawn)).collect();
     }
 
     /// A plan was drawn and could not be settled: it is the same when it is asked for again.
-    pub(crate) fn keep_drawn(&mut self, plan: Arc<Plan>, settled: bool) {
-        self.drawn.insert(plan.epoch(), Drawn { plan, settled });
+    pub(crate) fn keep_drawn(&mut self, plan: Arc<Plan>) {
+        self.drawn.insert(plan.epoch(), plan);
     }
 
     /// Training goes back: what was drawn is of a future that does not come.
@@ -105,8 +96,8 @@ impl JobNodes {
     }
 
     /// A plan that was drawn before, for so many ranks.
-    pub(crate) fn drawn(&self, epoch: u64, world: u32) -> Option<&Drawn> {
-        self.drawn.get(&epoch).filter(|drawn| drawn.plan.world() == world)
+    pub(crate) fn drawn(&self, epoch: u64, world: u32) -> Option<&Arc<Plan>> {
+        self.drawn.get(&epoch).filter(|plan| plan.world() == world)
     }
 
     /// The plan of an epoch could not be had ahead.

@@ -96,9 +96,12 @@ impl Ranks {
         }
     }
 
-    /// Remembers how a plan is cut.
+    /// Remembers how a plan is cut. What was reported of one that was cut otherwise says nothing of how far its ranks are.
     pub(crate) fn note_cut(&mut self, plan: &Plan) {
-        self.cuts.insert(plan.epoch(), Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
+        let (epoch, cut) = (plan.epoch(), Cut { rank_len: plan.rank_len() as u64, world: plan.world() });
+        if self.cuts.insert(epoch, cut).is_some_and(|before| before.world != cut.world) {
+            self.reported.retain(|_, (of, _)| *of != epoch);
+        }
         while self.cuts.len() > LENGTHS {
             self.cuts.pop_first();
         }

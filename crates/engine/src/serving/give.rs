@@ -56,6 +56,8 @@ impl Job {
             return if newest < Some(wanted.epoch) { Known::Later } else { Known::Unknown };
         };
         match schedule.layout() {
+            // Another plan of the epoch may be on its way here, where training has gone back or goes on with other ranks.
+            Some(layout) if layout.digest() != wanted.plan && self.nodes.role().is_follower() => Known::Later,
             Some(layout) if layout.digest() != wanted.plan => Known::Unknown,
             Some(layout) if layout.view().id() != wanted.view => Known::Stale,
             Some(_) => Known::Plan(schedule.generation()),

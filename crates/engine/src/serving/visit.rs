@@ -152,12 +152,13 @@ impl Job {
         }
     }
 
-    /// A rank is on another node than was thought: what was asked for it is let go of.
-    pub(crate) fn pass_visitors(&mut self, rooms: &mut Rooms, epoch: u64, rank: u32) -> Result<()> {
+    /// A rank, or any of them, is on another node than was thought: what was asked for it is let go of.
+    pub(crate) fn pass_visitors(&mut self, rooms: &mut Rooms, epoch: u64, rank: Option<u32>) -> Result<()> {
         let world = self.schedule(epoch)?.plan().world() as usize;
         for slot in self.nodes.visitors.of(epoch) {
             let schedule = self.schedule(epoch)?;
-            if slot % world == rank as usize && schedule.stage(slot) == Stage::Unread {
+            if rank.is_none_or(|rank| slot % world == rank as usize) && schedule.stage(slot) == Stage::Unread
+            {
                 self.forget_visitor(rooms, epoch, slot);
                 self.run.pass(epoch, slot);
             }

@@ -5,6 +5,7 @@ mod directory;
 mod failures;
 mod neglect;
 mod nodes;
+mod other_ranks;
 mod packing;
 mod roles;
 mod strategies;

@@ -31,24 +31,28 @@ const GONE: Duration = Duration::from_secs(5);
 impl Node {
     /// Has another node keep the state of a job as an epoch began. A node that was not the keeper before gets a state of its own, and no
     /// report is acknowledged until it is: it would miss those that came after the state of the epoch's beginning.
-    pub(crate) fn copy_state(&self, job: &str, epoch: u64, generation: u64, state: &[u8]) -> Result<()> {
-        let Some(home) = self.home_job(job) else { return Ok(()) };
-        for node in self.keepers(&home) {
+    pub(crate) fn copy_state(
+        &self,
+        home: &HomeJob,
+        (epoch, digest): (u64, u64),
+        (generation, state): (u64, &[u8]),
+    ) -> Result<()> {
+        for node in self.keepers(home) {
             let sent = match home.keeper().as_deref() == Some(&node) {
-                true => self.send_state(&home, &node, generation, state),
-                false => self.make_keeper(&home, &node),
+                true => self.send_state(home, &node, generation, state),
+                false => self.make_keeper(home, &node),
             };
             match sent {
                 Ok(()) => {
-                    home.copied(epoch);
+                    home.copied(epoch, digest);
                     return Ok(());
                 }
                 Err(error) if error.kind == Kind::Lost => return Err(error),
-                Err(error) => tracing::warn!(job, node, %error, "a node keeps no copy of a job"),
+                Err(error) => tracing::warn!(job = home.job, node, %error, "a node keeps no copy of a job"),
             }
         }
-        self.tell_keeper(&home, None);
-        home.copied(epoch);
+        self.tell_keeper(home, None);
+        home.copied(epoch, digest);
         Ok(())
     }
 
@@ -103,25 +107,34 @@ impl Node {
         }
     }
 
-    /// Before a plan is told that no rank has begun: has the node that keeps a copy know what the plan after it is made from.
-    pub(super) fn copy_plan(&self, job: &str, epoch: u64) -> Result<()> {
-        let Some(home) = self.home_job(job).filter(|home| home.is_to_be_copied(epoch, SILENCE)) else {
-            return Ok(());
-        };
-        let taken = self.service()?.export_between(job, || home.next_generation());
+    /// Before a plan is told, to a node or to a rank: has the node that keeps a copy know of it, of how it lies over nodes, and of what the
+    /// plan after it is made from. So whoever becomes home next carries out what anybody was told.
+    pub(crate) fn copy_plan(&self, home: &HomeJob, digest: u64) -> Result<()> {
+        match home.is_to_be_copied(digest) {
+            Some(true) => {}
+            Some(false) => return Ok(()),
+            None => {
+                return Err(Error::new(
+                    Kind::Lost,
+                    format!("job `{}` has left this node: its plans come from where it goes on", home.job),
+                ));
+            }
+        }
         let keeper = home.keeper();
+        let taken =
+            self.service().and_then(|service| service.export_between(&home.job, || home.next_generation()));
         let sent = taken.and_then(|taken| match (taken, &keeper) {
-            (Some((generation, state)), Some(node)) => self.send_state(&home, node, generation, &state),
+            (Some((generation, state)), Some(node)) => self.send_state(home, node, generation, &state),
             _ => Ok(()),
         });
         let done = match sent {
             Err(error) if error.kind != Kind::Lost => {
-                self.lose_keeper(&home, &keeper.unwrap_or_default(), &error);
+                self.lose_keeper(home, &keeper.unwrap_or_default(), &error);
                 Ok(())
             }
             sent => sent,
         };
-        home.copied_plan(epoch);
+        home.copied_plan(digest);
         done
     }
 

@@ -99,10 +99,10 @@ impl Node {
     fn encoded_plan(&self, job: &str, epoch: u64) -> Result<Arc<Vec<u8>>> {
         let Some(home) = self.home_job(job) else { return Ok(encoded(answer::Kind::Moved(Noted {}))) };
         let (placed, samples) = self.service()?.engine.await_placed(job, epoch, PLAN)?;
-        let plan = home.encoded_plan(placed.layout.digest(), || {
-            encoded(answer::Kind::Plan(Plan { plan: placed.save(samples) }))
-        });
-        self.copy_plan(job, epoch)?;
+        let digest = placed.layout.digest();
+        let plan =
+            home.encoded_plan(digest, || encoded(answer::Kind::Plan(Plan { plan: placed.save(samples) })));
+        self.copy_plan(&home, digest)?;
         Ok(plan)
     }
 

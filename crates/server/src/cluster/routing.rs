@@ -86,9 +86,10 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// It has begun: other nodes hear of it.
-    pub(crate) fn told(self, digest: u64) {
+    /// It has begun: other nodes hear of it. The job, whose plan is to be copied before its rank hears of it.
+    pub(crate) fn told(self, digest: u64) -> Arc<HomeJob> {
         self.home.begun(Begun { digest, ..self.begun });
+        self.home
     }
 }
 

@@ -4,20 +4,18 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use hotset_core::{Error, Id, Kind, Result, sampling};
-use hotset_engine::{GivenOrder, OFF, SessionId, Snapshot};
+use hotset_engine::{GivenOrder, OFF, SessionId};
 use hotset_wire::proto::{self, response};
 
 use super::{Caller, Client, Reply, Service, memory};
 use crate::answer;
 use crate::cluster::AtHome;
 use crate::opening::{JobOpening, Opener, trained};
-use crate::runs::{Members, Run, base_name, check_run};
+use crate::runs::base_name;
 use crate::state::{self, Journal};
 
 /// The pause before a plan that could not be handed out is asked for again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a rank that begins an epoch waits until another node has the state that it began with.
-const COPIED: Duration = Duration::from_secs(5);
 /// The most bytes of a state: 24 a sample of the largest dataset.
 const MOST_STATE: usize = 24 << 32;
 
@@ -194,7 +192,7 @@ impl Service {
                 begun => break begun?,
             }
         };
-        home.into_iter().for_each(|home| home.told(plan.digest()));
+        let home = home.map(|home| home.told(plan.digest()));
         if !asked.join {
             self.runs.begun(peer, job, asked.rank);
         }
@@ -208,7 +206,10 @@ impl Service {
                 taken = home.map(|home| (home.next_generation(), snapshot.clone()));
                 Some(snapshot)
             });
-            self.copy_beginning(job, epoch, &run, taken)?;
+            self.copy_beginning(job, (epoch, plan.digest()), &run, taken)?;
+        }
+        if let Some((node, home)) = self.cluster.get().zip(home) {
+            node.copy_plan(&home, plan.digest())?;
         }
         // A rank of another node has the plan there.
         let descriptors: Vec<OwnedFd> = match client.node {
@@ -227,70 +228,6 @@ impl Service {
             wants_order: false,
         };
         Ok(Reply { descriptors, ..response::Kind::EpochBegun(begun).into() })
-    }
-
-    /// On a cluster: has another node keep the state with which an epoch begins, before the epoch is begun.
-    fn copy_beginning(&self, job: &str, epoch: u64, run: &Run, taken: Option<(u64, Snapshot)>) -> Result<()> {
-        let Some((node, home)) = self.cluster.get().and_then(|node| Some((node, node.home_job(job)?))) else {
-            return Ok(());
-        };
-        match taken {
-            Some((generation, snapshot)) => {
-                let state = state::export(&snapshot, base_name(job), &run.run, run.lasting)?;
-                node.copy_state(job, epoch, generation, &state)
-            }
-            None => {
-                home.await_copy(epoch, COPIED);
-                Ok(())
-            }
-        }
-    }
-
-    /// On a cluster: the state of a job, and its number, which `number` gives it while no report is taken.
-    pub(crate) fn export_between(
-        &self,
-        job: &str,
-        number: impl FnOnce() -> u64,
-    ) -> Result<Option<(u64, Vec<u8>)>> {
-        let Some(run) = self.runs.get(job) else { return Ok(None) };
-        let Some(journal) = &run.journal else { return Ok(None) };
-        let (number, snapshot) = journal.between(|| (number(), self.engine.snapshot(job)));
-        let Some(snapshot) = snapshot? else { return Ok(None) };
-        Ok(Some((number, state::export(&snapshot, base_name(job), &run.run, run.lasting)?)))
-    }
-
-    /// On a cluster: goes on with a job that this node followed, from a copy of what its home knew.
-    pub(crate) fn take_over<'a>(
-        &self,
-        job: &str,
-        state: &[u8],
-        reports: impl Iterator<Item = &'a proto::Report>,
-        (lasting, launch): (bool, proto::Launch),
-    ) -> Result<()> {
-        let (run, mut snapshot) = state::import(state)?;
-        check_run(&run)?;
-        job.clone_into(&mut snapshot.request.job);
-        let claim = self.runs.claim(base_name(job));
-        self.engine.promote(job, &snapshot)?;
-        let epoch = snapshot.begun.values().max().copied().unwrap_or(0);
-        let journal = self.states.files(base_name(job), &run).map(|mut files| {
-            files.drop_all();
-            files.write(&snapshot, lasting, epoch);
-            Journal::resumed(files, epoch, false)
-        });
-        claim.insert(job, Members::new(run, lasting, journal, launch));
-        drop(claim);
-        for report in reports {
-            let take = || self.engine.report(job, trained(report));
-            let taken = match self.runs.get(job).and_then(|run| run.journal) {
-                Some(journal) => journal.report(report, take),
-                None => take(),
-            };
-            if let Err(error) = taken {
-                tracing::warn!(job, %error, "a report of the copy does not fit its job");
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn reevaluate(&self, asked: &proto::Reevaluate) -> Result<Reply> {

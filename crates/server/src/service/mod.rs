@@ -4,6 +4,7 @@
 //! request needs of its client meanwhile is asked of a [`Caller`]. The Unix socket's [session](crate::session) is one
 //! transport; tests are another.
 
+mod copying;
 mod jobs;
 mod samples;
 

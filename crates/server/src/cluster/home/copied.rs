@@ -1,11 +1,15 @@
 //! What another node keeps of a job, so that it can go on as its home: the state that an epoch or a plan began with, and the reports
 //! since. Etcd says which node that is before reports are acknowledged on its word.
 
+use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::HomeJob;
 use crate::cluster::homes::Keeper;
+
+/// Plans of which it is known whether they are copied; what is not known is copied once more.
+const PLANS: usize = 4;
 
 /// What is copied of a job.
 #[derive(Default)]
@@ -16,8 +20,8 @@ pub(super) struct Copied {
     /// The number of the last state, and the epoch that began with one that is copied.
     generation: u64,
     epoch: Option<u64>,
-    /// The newest plan that was told since, and whether the state with it is copied.
-    plan: Option<(u64, bool)>,
+    /// The plans that were told last, by their digests, and whether the state with each is copied.
+    plans: VecDeque<(u64, bool)>,
 }
 
 impl Copied {
@@ -27,6 +31,14 @@ impl Copied {
         let since =
             self.keeper.as_ref().filter(|(keeper, _)| keeper == node).map_or(generation, |(_, since)| *since);
         Some((node.to_owned(), since))
+    }
+
+    fn note_plan(&mut self, digest: u64, copied: bool) {
+        self.plans.retain(|(of, _)| *of != digest);
+        self.plans.push_back((digest, copied));
+        if self.plans.len() > PLANS {
+            self.plans.pop_front();
+        }
     }
 }
 
@@ -100,41 +112,40 @@ impl HomeJob {
         state.copied.generation
     }
 
-    /// The state of an epoch's beginning is copied, as far as it can be.
-    pub(crate) fn copied(&self, epoch: u64) {
+    /// The state of an epoch's beginning is copied, as far as it can be, and has that plan.
+    pub(crate) fn copied(&self, epoch: u64, digest: u64) {
         let mut state = self.state.lock();
         state.copied.epoch = Some(epoch);
+        state.copied.note_plan(digest, true);
         state.signal();
     }
 
-    /// Whether whoever tells a plan has to copy the state with it first; waits while another does, but not for long.
-    pub(crate) fn is_to_be_copied(&self, epoch: u64, time: Duration) -> bool {
-        let until = Instant::now() + time;
+    /// Whether whoever tells a plan has to copy the state with it first; waits while another does. `None`: the job goes on elsewhere,
+    /// and the plan is not to be told.
+    pub(crate) fn is_to_be_copied(&self, digest: u64) -> Option<bool> {
+        // A node that is just being made the keeper may have got a state that the plan was not in yet.
+        drop(self.pass_report());
         let mut state = self.state.lock();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match state.copied.plan {
-                // What an epoch began with has its plan.
-                _ if state.copied.epoch >= Some(epoch) => return false,
-                _ if state.copied.keeper.is_none() || left.is_zero() => return false,
-                Some((told, copied)) if told >= epoch => {
-                    if copied {
-                        return false;
-                    }
-                }
-                _ => {
-                    state.copied.plan = Some((epoch, false));
-                    return true;
+            if state.left.is_some() {
+                return None;
+            }
+            match state.copied.plans.iter().find(|(of, _)| *of == digest) {
+                _ if state.copied.keeper.is_none() => return Some(false),
+                Some((_, true)) => return Some(false),
+                Some((_, false)) => state = state.wait(),
+                None => {
+                    state.copied.note_plan(digest, false);
+                    return Some(true);
                 }
             }
-            state = state.wait_for(left);
         }
     }
 
     /// The state with a plan is copied, as far as it can be.
-    pub(crate) fn copied_plan(&self, epoch: u64) {
+    pub(crate) fn copied_plan(&self, digest: u64) {
         let mut state = self.state.lock();
-        state.copied.plan = Some((epoch, true));
+        state.copied.note_plan(digest, true);
         state.signal();
     }
 
@@ -154,12 +165,20 @@ impl HomeJob {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use hotset_wire::nodes::Invite;
+
+    use super::super::Left;
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn job() -> HomeJob {
+        HomeJob::new("exp".into(), Invite::default(), 1, true)
+    }
 
     #[test]
     fn etcd_is_told_of_a_keeper_once_and_of_every_other() {
-        let job = HomeJob::new("exp".into(), Invite::default(), 1, true);
+        let job = job();
         let told = |taken| {
             job.next_keeper(taken).map(|keeper| keeper.map(|keeper| (keeper.node, keeper.generation)))
         };
@@ -180,5 +199,49 @@ mod tests {
         assert!(job.untold_keeper().is_some(), "that was not the last");
         job.keeper_told(untold.as_ref());
         assert_eq!((job.untold_keeper(), job.keeper()), (None, Some("b".into())));
+    }
+
+    #[test]
+    fn each_plan_is_copied_before_it_is_told_also_another_of_the_same_epoch() {
+        let job = job();
+        assert_eq!(job.is_to_be_copied(7), Some(false), "no node keeps a copy");
+        job.set_keeper(Some(("b", 1)), true);
+        assert_eq!(job.is_to_be_copied(7), Some(true));
+        job.copied_plan(7);
+        assert_eq!(job.is_to_be_copied(7), Some(false), "once");
+        job.copied(3, 8);
+        assert_eq!(job.is_to_be_copied(8), Some(false), "what an epoch began with has its plan");
+        assert_eq!(job.is_to_be_copied(9), Some(true), "training has gone back, or goes on with other ranks");
+        job.leave(Left::Moved);
+        assert_eq!(job.is_to_be_copied(10), None, "another node tells of plans now");
+    }
+
+    #[test]
+    fn a_plan_is_not_told_while_its_copy_is_on_the_way_however_long_that_takes() {
+        let job = job();
+        job.set_keeper(Some(("b", 1)), true);
+        assert_eq!(job.is_to_be_copied(7), Some(true));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| job.is_to_be_copied(7));
+            std::thread::sleep(SHORT);
+            assert!(!other.is_finished());
+            job.copied_plan(7);
+            assert_eq!(other.join().unwrap(), Some(false));
+        });
+    }
+
+    #[test]
+    fn a_plan_is_not_told_before_a_node_that_is_being_made_the_keeper_is_asked_for_it() {
+        let job = job();
+        let held = job.hold_reports();
+        std::thread::scope(|scope| {
+            let told = scope.spawn(|| job.is_to_be_copied(7));
+            std::thread::sleep(SHORT);
+            assert!(!told.is_finished());
+            // It has a state from before the plan.
+            job.set_keeper(Some(("b", 1)), true);
+            drop(held);
+            assert_eq!(told.join().unwrap(), Some(true));
+        });
     }
 }
