@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -51,6 +53,9 @@ class Outcome:
     settings: dict[str, Any] = field(default_factory=dict)
     epochs: list[Epoch] = field(default_factory=list)
     failed: str = ""
+    """In one line."""
+    errors: str = ""
+    """The end of what a failed arm wrote."""
 
 
 def run(arm: Arm, setting: Setting, proxy: Proxy, outcome: Outcome) -> None:
@@ -95,10 +100,13 @@ def _run(python: Path, setting: Setting, folder: Path, proxy: Proxy, outcome: Ou
         outcome.failed = str(error)
     else:
         if len(outcome.epochs) < setting.epochs:
-            lines = said.read_text(errors="replace").strip().splitlines() or ["ended without a word"]
-            reasons = [line for line in lines if "Error" in line.partition(":")[0]] or lines
-            outcome.failed = reasons[-1][:200]
+            # It closes what it tells on before it writes why.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            outcome.failed = reason(said.read_text(errors="replace"))
     finally:
+        if outcome.failed:
+            outcome.errors = said.read_text(errors="replace")[-8000:]
         os.close(reading)
         tree.end(process)
 
@@ -135,6 +143,13 @@ def _follow(
             before = cpu
 
 
+def reason(errors: str) -> str:
+    """The last exception that was written, in one line; else the last line."""
+    lines = errors.strip().splitlines() or ["ended without a word"]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
+    return named[-1].strip()[:200]
+
+
 def _environment(setting: Setting) -> dict[str, str]:
     """What libraries take from it: how the store is reached, and folders that go away."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -144,11 +159,13 @@ def _environment(setting: Setting) -> dict[str, str]:
         "AWS_DEFAULT_REGION": setting.region,
         "AWS_REGION": setting.region,
         "AWS_ENDPOINT_URL": setting.endpoint,
+        "AWS_ALLOW_HTTP": "true",
         "S3_ENDPOINT_URL": setting.endpoint,
         "AWS_EC2_METADATA_DISABLED": "true",
         "HF_HOME": f"{setting.folder}/hf",
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
+        "LITDATA_DISABLE_VERSION_CHECK": "1",
         "TMPDIR": setting.folder,
         "OMP_NUM_THREADS": "1",
     }

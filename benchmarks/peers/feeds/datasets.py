@@ -18,7 +18,7 @@ def samples(found: list[dict[str, Any]]) -> list[Sample]:
 
 
 class Reader:
-    """The loader `webdataset` of that library, over s3fs."""
+    """The loader `webdataset` of that library, over `http://`: by `s3://` its s3fs refuses the `block_size` that it gives."""
 
     def __init__(self, setting: Setting) -> None:
         kind = KINDS[setting.kind]
@@ -26,14 +26,9 @@ class Reader:
         self.settings: dict[str, object] = {"buffer_size, a worker": buffer, "cache": "none"}
         stream = datasets.load_dataset(
             "webdataset",
-            data_files={"train": [f"s3://{setting.bucket}/{key}" for key in setting.shard_keys()]},
+            data_files={"train": [f"{setting.endpoint}/{setting.bucket}/{key}" for key in setting.shard_keys()]},
             split="train",
             streaming=True,
-            storage_options={
-                "key": setting.access,
-                "secret": setting.secret,
-                "client_kwargs": {"endpoint_url": setting.endpoint, "region_name": setting.region},
-            },
         )
         stream = stream.cast_column("jpg", datasets.Image(decode=False))
         self._stream = stream.shuffle(seed=setting.seed, buffer_size=buffer)
