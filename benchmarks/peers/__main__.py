@@ -1,8 +1,9 @@
 """Hotset beside the loaders that people use instead: the same samples, one slow store, counted at the store.
 
-One S3 server on loopback behind one proxy (`proxy.py`) that all arms share: 20 ms to the first byte, 32 requests at a
-time, 20 MB/s. Each arm is a process of its own with four workers, trains batches of 64 and sleeps 5 ms for each. It may
-keep a fifth of the samples' bytes, or all of them. Arms run one after the other, in another order in each repetition.
+One S3 server on loopback behind one proxy (`proxy.py`) that all arms share: 20 ms to the first byte, 32
+requests at a time, 20 MB/s. Each arm is a process of its own with four workers, trains batches of 64 and
+sleeps 5 ms for each. It may keep a fifth of the samples' bytes, or all of them. Arms run one after the
+other, in another order in each repetition.
 
     make bench-peers                                       # three repetitions, most of an hour
     make bench-peers ARGS=--quick                          # one, small samples, a fifth: under ten minutes
@@ -52,7 +53,9 @@ def main() -> None:
     shares = options.shares or (["20%"] if options.quick else list(SHARES))
     repeat = options.repeat or (1 if options.quick else 3)
     arms = [
-        arm for arm in ARMS if not options.only or any(word in f"{arm.name} {arm.layout}" for word in options.only)
+        arm
+        for arm in ARMS
+        if not options.only or any(word in f"{arm.name} {arm.layout}" for word in options.only)
     ]
     limits = Limits()
     began, outcomes = time.monotonic(), list[Outcome]()
@@ -64,9 +67,10 @@ def main() -> None:
         for name in kinds:
             outcomes += _measure(name, shares, arms, repeat, options.seed, server, proxy, Path(top))
     print(
-        f"{limits.latency * 1e3:.0f} ms to the first byte, {limits.requests} requests at a time, {limits.rate / 1e6:.0f} MB/s; "
-        f"{WORKERS} workers, batches of {BATCH}, {PACE * 1e3:.0f} ms each; {repeat} repetitions, "
-        f"{os.cpu_count()} cores, load at the end {os.getloadavg()[0]:.1f}; {(time.monotonic() - began) / 60:.0f} minutes"
+        f"{limits.latency * 1e3:.0f} ms to the first byte, {limits.requests} requests at a time, "
+        f"{limits.rate / 1e6:.0f} MB/s; {WORKERS} workers, batches of {BATCH}, {PACE * 1e3:.0f} ms each\n"
+        f"repetitions: {repeat}; {os.cpu_count()} cores, load at the end {os.getloadavg()[0]:.1f}; "
+        f"{(time.monotonic() - began) / 60:.0f} minutes"
     )
     for name in kinds:
         for share in shares:
@@ -94,10 +98,17 @@ def _measure(
     truth = Truth.of(kind)
     truth.write(folder / f"{name}.json")
     shards, sizes = store.fill(server, kind, {arm.feed for arm in arms})
-    sys.stderr.write(f"{name}: " + ", ".join(f"{key} {size / 1e6:.1f} MB" for key, size in sizes.items()) + "\n")
+    sys.stderr.write(
+        f"{name}: " + ", ".join(f"{key} {size / 1e6:.1f} MB" for key, size in sizes.items()) + "\n"
+    )
     outcomes = []
     for repetition in range(repeat):
-        turns = [(arm, share) for arm in arms for share in shares if arm.keeps or share != "120%" or len(shares) == 1]
+        turns = [
+            (arm, share)
+            for arm in arms
+            for share in shares
+            if arm.keeps or share != "120%" or len(shares) == 1
+        ]
         random.Random(seed + repetition).shuffle(turns)
         for arm, share in turns:
             setting = Setting(

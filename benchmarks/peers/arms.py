@@ -12,7 +12,7 @@ class Arm:
 
     name: str
     feed: str
-    """The module of `benchmarks.peers.feeds`, and the environment that it runs in; `hotset` runs in this one."""
+    """The module of `benchmarks.peers.feeds`, and its environment; `hotset` runs in this one."""
     layout: str
     epochs: int = 4
     steady: int = 1
@@ -30,7 +30,12 @@ def _hotset(name: str, layout: str, **more: Any) -> Arm:
 ARMS = [
     Arm("PyTorch, boto3", "boto3", "objects", epochs=3, keeps=False, options={"layout": "objects"}),
     Arm(
-        "s3torchconnector", "s3torchconnector", "objects", epochs=2, keeps=False, options={"layout": "objects"}
+        "s3torchconnector",
+        "s3torchconnector",
+        "objects",
+        epochs=2,
+        keeps=False,
+        options={"layout": "objects"},
     ),
     Arm("WebDataset", "webdataset", "shards"),
     Arm("litdata", "litdata", "chunks"),

@@ -14,7 +14,7 @@ from benchmarks.peers import environments
 from benchmarks.peers.samples import Kind, write_objects, write_shards
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "python"))
-from bucket import ACCESS, REGION, SECRET, Bucket  # type: ignore[import-not-found]  # noqa: E402
+from bucket import ACCESS, REGION, SECRET, Bucket  # type: ignore[import-not-found]
 
 __all__ = ["ACCESS", "REGION", "SECRET", "Bucket", "fill"]
 

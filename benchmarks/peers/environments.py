@@ -1,8 +1,8 @@
 """An environment for each library, in `.cache/peers`: what it needs, pinned, over the torch that is there.
 
-Each sees the packages of the Python that runs the benchmark behind its own, by a line in a `.pth` file. What is installed is
-`requirements/peers/NAME.txt` and nothing else, and nothing of Hotset ever asks for it. A stamp keeps what was installed;
-an environment whose list has changed is made anew.
+Each sees the packages of the Python that runs the benchmark behind its own, by a line in a `.pth` file. What
+is installed is `requirements/peers/NAME.txt` and nothing else, and nothing of Hotset ever asks for it. A
+stamp keeps what was installed; an environment whose list has changed is made anew.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A slow network in front of a store: every request waits, few are served at a time, and all share one rate.
 
-HTTP/1.1 is taken apart at the ends of heads and bodies; what is inside passes as bytes, signatures included. A
-request takes one of `requests` places, its answer begins `latency` after that at the earliest, and the place is
-free again when the last byte has passed. Bodies of all connections pass one after the other at `rate`.
-One thread serves all connections.
+HTTP/1.1 is taken apart at the ends of heads and bodies; what is inside passes as bytes, signatures included.
+A request takes one of `requests` places, its answer begins `latency` after that at the earliest, and the
+place is free again when the last byte has passed. Bodies of all connections pass one after the other at
+`rate`. One thread serves all connections.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The samples: random bytes between a JPEG's markers, random labels, and where they lie in the bucket.
 
-Every process makes the same ones from their seed. Samples are numbered in the order in which shards and chunks are
-written, which says nothing about their labels; as objects of their own they lie in a folder for each label.
+Every process makes the same ones from their seed. Samples are numbered in the order in which shards and
+chunks are written, which says nothing about their labels; as objects they lie in a folder for each label.
 `Truth` is how an arm knows a sample again: by the digest of its bytes.
 """
 
@@ -31,7 +31,7 @@ class Kind:
     most: int
     """Bytes of a sample."""
     chunk: int
-    """Bytes of a chunk of litdata and of an MDS shard: several for each worker fit into a fifth of the dataset."""
+    """Bytes of a chunk of litdata and of an MDS shard: a fifth of the dataset has several for each worker."""
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
         """Bytes and label of each sample, in the order of their numbers."""

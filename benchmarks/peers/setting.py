@@ -1,4 +1,4 @@
-"""What an arm is told: where the samples lie, how much it may keep, and how it trains. And what it tells back."""
+"""What an arm is told: where the samples lie, how much it may keep, and how it trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables: one for each dataset and cache, as Markdown, with medians over repetitions."""
+"""The tables: one for each dataset and cache, as Markdown, with medians over repetitions and later epochs."""
 
 from __future__ import annotations
 
@@ -8,36 +8,49 @@ from statistics import median
 
 from benchmarks.peers.run import Epoch, Outcome
 
-HEAD = [
-    "| | layout | first, s | later, s (least to most) | served | requests | MB | CPU, s | memory, MB | mix: runs, labels |",
-    "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
-]
+COLUMNS = {
+    "": "---",
+    "layout": "---",
+    "first, s": "---:",
+    "later, s (least to most)": "---",
+    "different samples": "---:",
+    "requests": "---:",
+    "MB": "---:",
+    "CPU, s": "---:",
+    "memory, MB": "---:",
+    "mix: runs, labels": "---",
+}
+"""All but the first are of a later epoch; memory is the most that there was."""
 
 
 def table(outcomes: Sequence[Outcome], count: int) -> str:
     """A row for each arm, in the order of `outcomes`; `count` samples are in the dataset."""
-    rows, notes = list(HEAD), []
+    rows, notes = [_line(list(COLUMNS)), _line(list(COLUMNS.values()))], list[str]()
     for name in dict.fromkeys((one.arm, one.layout) for one in outcomes):
         found = [one for one in outcomes if (one.arm, one.layout) == name]
-        rows.append(_row(found))
+        rows.append(_line(_row(found)))
         notes.extend(_notes(found, count))
     return "\n".join([*rows, "", *notes])
 
 
-def _row(found: list[Outcome]) -> str:
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _row(found: list[Outcome]) -> list[str]:
     arm = found[0]
+    name = arm.arm if arm.arm.startswith("Hotset") else f"{arm.arm} {arm.version}"
     whole = [one for one in found if not one.failed]
-    name = f"| {arm.arm} {arm.version if not arm.arm.startswith('Hotset') else ''}".rstrip()
     if not whole:
-        return f"{name} | {arm.layout} | failed | {found[-1].failed.replace('|', '/')} | | | | | | |"
-    first = median(one.epochs[0].seconds for one in whole)
+        reason = found[-1].failed.replace("|", "/")
+        return [name, arm.layout, "failed", reason, *[""] * (len(COLUMNS) - 4)]
     later = [median(epoch.seconds for epoch in one.epochs[one.steady :]) for one in whole]
     steady = [epoch for one in whole for epoch in one.epochs[one.steady :]]
-    mixes = [_of(steady, lambda epoch, mix=mix: epoch.figures.get(mix, 0.0)) for mix in ("mix_runs", "mix_labels")]
-    cells = [
+    mixes = [median(epoch.figures.get(name, 0.0) for epoch in steady) for name in ("mix_runs", "mix_labels")]
+    return [
         name,
         arm.layout,
-        f"{first:.2f}",
+        f"{median(one.epochs[0].seconds for one in whole):.2f}",
         f"{median(later):.2f} ({min(later):.2f} to {max(later):.2f})",
         f"{_of(steady, lambda epoch: epoch.figures['different']):,.0f}",
         f"{_of(steady, lambda epoch: epoch.counts['requests']):,.0f}",
@@ -46,7 +59,6 @@ def _row(found: list[Outcome]) -> str:
         f"{median(one.epochs[-1].memory for one in whole) / 1e6:,.0f}",
         ", ".join(f"{mix:.2f}" for mix in mixes),
     ]
-    return " | ".join(cells) + " |"
 
 
 def _of(epochs: Sequence[Epoch], figure: Callable[[Epoch], float]) -> float:
@@ -54,19 +66,26 @@ def _of(epochs: Sequence[Epoch], figure: Callable[[Epoch], float]) -> float:
 
 
 def _notes(found: list[Outcome], count: int) -> list[str]:
-    """Settings, and what was not as it should be."""
-    arm = found[-1]
+    """Settings, and what was not as in an epoch that has every sample once."""
+    arm = next((one for one in found if one.settings), found[-1])
     settings = ", ".join(f"{name}={json.dumps(value)}" for name, value in arm.settings.items())
-    notes = [f"- {arm.arm}, {arm.layout}: {settings or 'no settings told'}"]
-    for one in found:
-        each = f"{one.arm}, {one.layout}, repetition {one.repetition}"
-        if one.failed:
-            notes.append(f"- **{each} failed** after {len(one.epochs)} epochs: {one.failed}")
-        for number, epoch in enumerate(one.epochs):
-            figures = epoch.figures
-            if figures["wrong"] or (figures["served"], figures["different"]) != (count, count):
-                notes.append(
-                    f"- {each}, epoch {number}: {figures['served']:,} came, {figures['different']:,} different ones"
-                    f" of {count:,}, {figures['wrong']:,} wrong"
-                )
+    notes = [f"- {arm.arm}, {arm.layout}: {settings or 'it failed before it was set'}"]
+    other = [
+        epoch.figures
+        for one in found
+        for epoch in one.epochs
+        if epoch.figures["wrong"] or {epoch.figures["served"], epoch.figures["different"]} != {count}
+    ]
+    if other:
+        served, different = ([figures[name] for figures in other] for name in ("served", "different"))
+        notes.append(
+            f"  - {len(other)} of its {sum(len(one.epochs) for one in found)} epochs had {min(served):,} to "
+            f"{max(served):,} samples, {min(different):,} to {max(different):,} different ones of {count:,}; "
+            f"wrong bytes: {sum(figures['wrong'] for figures in other):,}"
+        )
+    notes.extend(
+        f"  - **repetition {one.repetition} failed** after {len(one.epochs)} epochs: {one.failed}"
+        for one in found
+        if one.failed
+    )
     return notes

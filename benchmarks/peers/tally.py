@@ -1,8 +1,8 @@
 """What an epoch's batches held: did every sample come once with its own bytes, and how well were they mixed.
 
-`mix_runs` is the mean number of different runs in a full batch beside that of a batch of a shuffle: 1 is as good as a
-shuffle. For every arm alike a run is `RUN` samples that are neighbours in the order in which its layout stores them
-(32 KiB of the small ones). `mix_labels` is the same of labels.
+`mix_runs` is the mean number of different runs in a full batch beside that of a batch of a shuffle: 1 is as
+good as a shuffle. For every arm alike a run is `RUN` samples that are neighbours in the order in which its
+layout stores them (32 KiB of the small ones). `mix_labels` is the same of labels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process and all that it started have used: seconds of CPU, and memory with shared pages counted once."""
+"""What a process and all that it started have used: seconds of CPU, memory with shared pages counted once."""
 
 from __future__ import annotations
 

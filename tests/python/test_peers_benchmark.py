@@ -113,9 +113,7 @@ def answers(port: int, *requests: tuple[str, str], body: bytes | None = None) ->
     return found
 
 
-def test_what_passes_is_unchanged_and_counted_by_its_kind(
-    store: Store, proxied: Callable[..., Any]
-) -> None:
+def test_what_passes_is_unchanged_and_counted_by_its_kind(store: Store, proxied: Callable[..., Any]) -> None:
     proxy = proxied(latency=0.0)
     asked = [
         ("GET", "/a"),
@@ -187,6 +185,8 @@ def test_a_shuffle_mixes_as_one(module: Callable[[str], Any]) -> None:
 
 
 def test_an_arm_that_fails_has_a_row_that_says_so(module: Callable[[str], Any]) -> None:
-    outcome = module("run").Outcome("Other", "shards", "small", "20%", 0, version="1.2", failed="KeyError: 'x'")
+    outcome = module("run").Outcome(
+        "Other", "shards", "small", "20%", 0, version="1.2", failed="KeyError: 'x'"
+    )
     text = module("table").table([outcome], 10)
     assert "| Other 1.2 | shards | failed | KeyError: 'x' |" in text

@@ -1,4 +1,7 @@
-"""Hugging Face `datasets`, streaming tar shards through a shuffle buffer in each worker; it keeps nothing."""
+"""Hugging Face `datasets`, streaming tar shards through a shuffle buffer in each worker; it keeps nothing.
+
+Over `http://`: by `s3://` the library gives s3fs a `block_size`, which that refuses.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ def samples(found: list[dict[str, Any]]) -> list[Sample]:
 
 
 class Reader:
-    """The loader `webdataset` of that library, over `http://`: by `s3://` its s3fs refuses the `block_size` that it gives."""
+    """The loader `webdataset` of that library."""
 
     def __init__(self, setting: Setting) -> None:
         kind = KINDS[setting.kind]
         buffer = min(setting.cache // ((kind.least + kind.most) // 2), kind.count) // WORKERS
         self.settings: dict[str, object] = {"buffer_size, a worker": buffer, "cache": "none"}
+        shards = [f"{setting.endpoint}/{setting.bucket}/{key}" for key in setting.shard_keys()]
         stream = datasets.load_dataset(
             "webdataset",
-            data_files={"train": [f"{setting.endpoint}/{setting.bucket}/{key}" for key in setting.shard_keys()]},
+            data_files={"train": shards},
             split="train",
             streaming=True,
         )

@@ -12,12 +12,11 @@ from litdata.streaming import downloader
 from benchmarks.peers.samples import KINDS, Kind, digest
 from benchmarks.peers.setting import BATCH, WORKERS, Sample, Setting
 
-
 # What reads chunks speaks no plain HTTP unless it is told to, and litdata has no setting for that.
 downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
 
 
-class Chunks(litdata.StreamingDataset):
+class Chunks(litdata.StreamingDataset):  # type: ignore[misc]
     """Digests and labels."""
 
     def __getitem__(self, index: Any) -> Sample:

@@ -1,4 +1,4 @@
-"""Amazon S3 Connector for PyTorch, map style: each worker reads the objects of a batch one after the other."""
+"""Amazon S3 Connector for PyTorch, map style: a worker reads the objects of a batch one after the other."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from benchmarks.peers.samples import KINDS, Kind, digest
 from benchmarks.peers.setting import BATCH, WORKERS, Sample, Setting
 
 
-class Shards(streaming.StreamingDataset):
+class Shards(streaming.StreamingDataset):  # type: ignore[misc]
     """Digests and labels."""
 
     def __getitem__(self, at: Any) -> Any:
@@ -26,7 +26,7 @@ class Reader:
     def __init__(self, setting: Setting) -> None:
         kind = KINDS[setting.kind]
         each = (kind.least + kind.most) // 2
-        # A block is shuffled over the shards that it has, all of which must stay: half of what may be kept, over all workers.
+        # All shards of a block must stay while it is served: half of what may be kept, over all workers.
         block = min(setting.cache // each, kind.count) // (2 * WORKERS)
         self.settings: dict[str, object] = {
             "cache_limit": setting.cache,

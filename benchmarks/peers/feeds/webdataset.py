@@ -1,7 +1,7 @@
 """WebDataset: tar shards in shuffled order through a shuffle buffer in each worker.
 
-The buffers hold together as many bytes as Hotset may keep. Where that is everything, shards are kept on disk too, by
-`cache_dir`, and no limit is set for them.
+The buffers hold together as many bytes as Hotset may keep. Where that is everything, shards are kept on disk
+too, by `cache_dir`, and no limit is set for them.
 """
 
 from __future__ import annotations
