@@ -103,12 +103,7 @@ def _measure(
     )
     outcomes = []
     for repetition in range(repeat):
-        turns = [
-            (arm, share)
-            for arm in arms
-            for share in shares
-            if arm.keeps or share != "120%" or len(shares) == 1
-        ]
+        turns = [(arm, share) for arm in arms for share in shares if arm.keeps or SHARES[share] < 1]
         random.Random(seed + repetition).shuffle(turns)
         for arm, share in turns:
             setting = Setting(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -98,17 +97,14 @@ def _run(python: Path, setting: Setting, folder: Path, proxy: Proxy, outcome: Ou
         _follow(process, reading, proxy, outcome, setting.epochs)
     except TimeoutError as error:
         outcome.failed = str(error)
-    else:
-        if len(outcome.epochs) < setting.epochs:
-            # It closes what it tells on before it writes why.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            outcome.failed = reason(said.read_text(errors="replace"))
     finally:
-        if outcome.failed:
-            outcome.errors = said.read_text(errors="replace")[-8000:]
         os.close(reading)
-        tree.end(process)
+        # It has its workers and servers to end, or writes why it failed.
+        tree.end(process, patience=0.0 if outcome.failed else 30.0)
+    if not outcome.failed and len(outcome.epochs) < setting.epochs:
+        outcome.failed = reason(said.read_text(errors="replace"))
+    if outcome.failed:
+        outcome.errors = said.read_text(errors="replace")[-8000:]
 
 
 def _follow(

@@ -42,20 +42,23 @@ def memory(root: int) -> int:
     return total
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that we started, and whatever is left of what it started, each by its id."""
-    found = members(process.pid)
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-    for pid in [pid for pid in found if pid != process.pid]:
-        # Gone already, unless it outlived the one that started it.
-        with contextlib.suppress(ProcessLookupError):
-            if process.pid == os.getsid(pid):
-                os.kill(pid, signal.SIGKILL)
+def end(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits so long for a process of ours to end by itself; ends it and what it started, by their ids."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    left = {pid: _started(pid) for pid in members(process.pid)}
     process.kill()
     process.wait()
+    for pid, started in left.items():
+        # Not another process that has its id since then.
+        if pid != process.pid and started and _started(pid) == started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _started(pid: int) -> str:
+    stat = _stat(pid)
+    return stat[19] if stat else ""
 
 
 def _stat(pid: int) -> list[str]:

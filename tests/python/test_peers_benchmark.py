@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import importlib
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from processes import alive, until
 from training import ROOT
 
 BODY = bytes(range(256)) * 100
@@ -190,3 +193,20 @@ def test_an_arm_that_fails_has_a_row_that_says_so(module: Callable[[str], Any]) 
     )
     text = module("table").table([outcome], 10)
     assert "| Other 1.2 | shards | failed | KeyError: 'x' |" in text
+
+
+def test_the_last_error_that_was_written_is_the_reason(module: Callable[[str], Any]) -> None:
+    errors = "ValueError: first\nTraceback:\n  File x\nbotocore.exceptions.ClientError: denied\nDebug {\n"
+    assert module("run").reason(errors) == "botocore.exceptions.ClientError: denied"
+
+
+def test_nothing_is_left_of_an_arm_that_is_ended(module: Callable[[str], Any]) -> None:
+    # Its child is of a session of its own, as a server is.
+    child = "import subprocess, sys; subprocess.run(['sleep', '600'], start_new_session=True)"
+    process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+    tree = module("tree")
+    until("it has started another", lambda: len(tree.members(process.pid)) == 2)
+    members = tree.members(process.pid)
+    assert tree.memory(process.pid) > 1 << 20 and tree.cpu_seconds(process.pid) >= 0
+    tree.end(process, patience=0.0)
+    until("both have ended", lambda: not any(alive(pid) for pid in members))
