@@ -49,6 +49,8 @@ class Counts:
     """Bytes of bodies of requests."""
     most: int = 0
     """Requests that were served at a time."""
+    late: int = 0
+    """Answers for which the store itself took longer than the latency."""
 
     @property
     def requests(self) -> int:
@@ -154,6 +156,8 @@ class Proxy:
         rest = begun + self._limits.latency - self._loop.time()
         if rest > 0:
             await self._sleep(rest)
+        else:
+            self._counts.late += 1
         answering.write(answer.raw)
         if head.method != "HEAD" and answer.status not in (204, 304):
             async for piece, size in answer.body(store):

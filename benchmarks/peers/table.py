@@ -8,6 +8,8 @@ from statistics import median
 
 from benchmarks.peers.run import Epoch, Outcome
 
+LATE = 0.05
+"""The share of late answers from which on it is said."""
 COLUMNS = {
     "": "---",
     "layout": "---",
@@ -20,7 +22,7 @@ COLUMNS = {
     "memory, MB": "---:",
     "mix: runs, labels": "---",
 }
-"""All but the first are of a later epoch; memory is the most that there was."""
+"""Figures behind `first` are of a later epoch; memory is the most that there was."""
 
 
 def table(outcomes: Sequence[Outcome], count: int) -> str:
@@ -82,6 +84,12 @@ def _notes(found: list[Outcome], count: int) -> list[str]:
             f"  - {len(other)} of its {sum(len(one.epochs) for one in found)} epochs had {min(served):,} to "
             f"{max(served):,} samples, {min(different):,} to {max(different):,} different ones of {count:,}; "
             f"wrong bytes: {sum(figures['wrong'] for figures in other):,}"
+        )
+    steady = [epoch.counts for one in found for epoch in one.epochs[one.steady :]]
+    asked, late = (sum(counts[name] for counts in steady) for name in ("requests", "late"))
+    if late > LATE * asked:
+        notes.append(
+            f"  - for {late / asked:.0%} of its requests the store itself took longer than the latency"
         )
     notes.extend(
         f"  - **repetition {one.repetition} failed** after {len(one.epochs)} epochs: {one.failed}"

@@ -130,6 +130,8 @@ def test_what_passes_is_unchanged_and_counted_by_its_kind(store: Store, proxied:
     counts = proxy.counts()
     assert (counts.get, counts.head, counts.list, counts.other, counts.requests) == (3, 1, 1, 1, 6)
     assert (counts.down, counts.up, counts.most) == (4 * len(BODY), 777, 1)
+    # Nothing is answered in no time at all.
+    assert counts.late == 6
     assert store.taken == [BODY[:777]] and store.connections == 1
     proxy.begin()
     assert proxy.counts().requests == 0
@@ -153,6 +155,7 @@ def test_every_answer_waits_and_bodies_wait_for_one_another(proxied: Callable[..
 
     proxy = proxied(sleep, latency=60.0, rate=1.0)
     answers(proxy.port, ("GET", "/a"), ("HEAD", "/a"))
+    assert proxy.counts().late == 0
     first, *bodies, last = waits
     assert 0 < first <= 60 and 0 < last <= 60
     # A byte a second, and what came before is waited for too.
