@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=Path("out/peers.json"))
     options = parser.parse_args()
+    # Whoever ends it ends its server and its arm too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     kinds = options.kinds or (["small"] if options.quick else list(KINDS))
     shares = options.shares or (["20%"] if options.quick else list(SHARES))
     repeat = options.repeat or (1 if options.quick else 3)

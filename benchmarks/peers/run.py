@@ -126,13 +126,15 @@ def _follow(
             return
         *whole, lines = (lines + piece).split(b"\n")
         for line in whole:
+            figures = json.loads(line)
+            if "settings" in figures:
+                outcome.settings = figures["settings"]
+                continue
             counts, cpu = proxy.counts(), tree.cpu_seconds(process.pid)
             proxy.begin()
             end = time.monotonic() + SECONDS
-            figures = json.loads(line)
-            if "begun" not in figures:
+            if "seconds" in figures:
                 most = max(most, tree.memory(process.pid))
-                outcome.settings = figures.pop("settings")
                 seconds = figures.pop("seconds")
                 counted = asdict(counts) | {"requests": counts.requests}
                 outcome.epochs.append(Epoch(seconds, counted, cpu - before, most, figures))

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.train SETTING.json FD
 
-Each line on FD is JSON: `begun` when everything is imported, then one for each epoch. The first epoch has in
-it what comes before its first batch: listings, indexes, workers.
+Each line on FD is JSON: `begun` when everything is imported, the settings when the library has been opened,
+then one for each epoch. The first epoch has in it what comes before its first batch: listings, indexes, workers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> None:
         tell(begun=True)
         began = time.perf_counter()
         feed: Feed = module.Reader(setting)
+        tell(begun=True, settings=feed.settings)
         try:
             for epoch in range(setting.epochs):
                 tally.begin()
@@ -42,7 +43,7 @@ def main() -> None:
                     tally.add(batch)
                     time.sleep(PACE)
                 seconds = time.perf_counter() - began
-                tell(epoch=epoch, seconds=seconds, settings=feed.settings, **tally.figures())
+                tell(epoch=epoch, seconds=seconds, **tally.figures())
                 began = time.perf_counter()
         finally:
             feed.close()
