@@ -100,6 +100,7 @@ def _measure(
     kind = KINDS[name]
     truth = Truth.of(kind)
     truth.write(folder / f"{name}.json")
+    arms = [arm for arm in arms if name in arm.kinds]
     shards, sizes = store.fill(server, kind, {arm.feed for arm in arms})
     sys.stderr.write(
         f"{name}: " + ", ".join(f"{key} {size / 1e6:.1f} MB" for key, size in sizes.items()) + "\n"

@@ -19,6 +19,8 @@ class Arm:
     """The first epoch that is as all later ones are."""
     keeps: bool = True
     """Whether it has a cache: one that has none is not run again where everything would fit."""
+    kinds: tuple[str, ...] = ("small", "large")
+    """The datasets that it can read."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -43,7 +45,13 @@ ARMS = [
     Arm("HF datasets", "datasets", "shards", epochs=3, keeps=False),
     _hotset("`uniform`", "objects"),
     _hotset("`uniform`", "shards"),
-    _hotset("`uniform` by runs", "shards", options={"sampler": {"settings": {"order": "runs"}}}),
+    _hotset(
+        "`uniform` by runs",
+        "shards",
+        # Samples of 64 KiB and more are worth a request each.
+        kinds=("small",),
+        options={"sampler": {"settings": {"order": "runs"}}},
+    ),
     _hotset(
         "`iis`, packages",
         "objects",

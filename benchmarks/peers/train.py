@@ -3,7 +3,8 @@
     python -m benchmarks.peers.train SETTING.json FD
 
 Each line on FD is JSON: `begun` when everything is imported, the settings when the library has been opened,
-then one for each epoch. The first epoch has in it what comes before its first batch: listings, indexes, workers.
+then one for each epoch. The first epoch has in it what comes before its first batch: listings, indexes,
+workers.
 """
 
 from __future__ import annotations
