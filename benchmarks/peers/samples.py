@@ -31,7 +31,7 @@ class Kind:
     most: int
     """Bytes of a sample."""
     chunk: int
-    """Bytes of a chunk of litdata, twice those of an MDS shard: a fifth of all is several for each worker."""
+    """Bytes of a chunk of litdata and of an MDS shard: a fifth of all has several for each worker."""
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
         """Bytes and label of each sample, in the order of their numbers."""

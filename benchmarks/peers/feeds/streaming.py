@@ -1,8 +1,6 @@
 """MosaicML Streaming: MDS shards, kept on local disk up to `cache_limit`.
 
-What each worker shuffles and downloads ahead must stay there together, or a shard is evicted that is still
-read, which ends in an `IndexError`. So both are a sixteenth of what may be kept, and shards are half as large
-as litdata's chunks.
+What all workers shuffle is half of what may be kept, so that it can stay there; they download as far ahead.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ class Reader:
     def __init__(self, setting: Setting) -> None:
         kind = KINDS[setting.kind]
         each = (kind.least + kind.most) // 2
-        block = min(setting.cache // each, kind.count) // (4 * WORKERS)
+        block = min(setting.cache // each, kind.count) // (2 * WORKERS)
         self.settings: dict[str, object] = {
             "cache_limit": setting.cache,
-            "size_limit of a shard": kind.chunk // 2,
+            "size_limit of a shard": kind.chunk,
             "shuffle_algo": "py1e",
             "shuffle_block_size": block,
             "predownload": block,
@@ -68,6 +66,6 @@ class Reader:
 def convert(kind: Kind, folder: Path) -> None:
     """Writes the samples as MDS shards, in the order of their numbers."""
     columns = {"image": "bytes", "label": "int"}
-    with streaming.MDSWriter(out=str(folder), columns=columns, size_limit=kind.chunk // 2) as out:
+    with streaming.MDSWriter(out=str(folder), columns=columns, size_limit=kind.chunk) as out:
         for content, label in kind:
             out.write({"image": content, "label": label})
