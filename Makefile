@@ -81,6 +81,10 @@ bench-live: .venv/.wheel ## Measure what strategies and policies save on storage
 	$(BIN)/python -m benchmarks.live.savings --bound compute $(ARGS)
 	$(BIN)/python -m benchmarks.live.reports
 
+.PHONY: bench-peers
+bench-peers: .venv/.wheel ## Measure Hotset beside other loaders on one slow store, counted there (ARGS=--quick)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 .PHONY: soak
 soak: .venv/.wheel ## Train six jobs for MINUTES=30 while jobs, servers and storage fail, and look for what is amiss
 	$(BIN)/python -m benchmarks.soak --jobs 6 --minutes $(or $(MINUTES),30) $(ARGS)

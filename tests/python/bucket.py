@@ -25,8 +25,8 @@ class Bucket(StoreServer):
 
     name = "data"
 
-    def __init__(self, more: Mapping[str, str] | None = None) -> None:
-        """With the secrets of `more` access keys beside the usual one."""
+    def __init__(self, more: Mapping[str, str] | None = None, *, public: bool = False) -> None:
+        """With the secrets of `more` access keys beside the usual one; a `public` one is read without any."""
         super().__init__("hs-s3-")
         ports = free_ports(2 * len(_PORTS))
         flags = {name: ports[at] for at, name in enumerate(_PORTS)}
@@ -35,7 +35,11 @@ class Bucket(StoreServer):
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         keys = {ACCESS: SECRET, **(more or {})}
         credentials = [{"accessKey": key, "secretKey": secret} for key, secret in keys.items()]
-        identities = [{"name": "tests", "credentials": credentials, "actions": actions}]
+        identities: list[dict[str, object]] = [
+            {"name": "tests", "credentials": credentials, "actions": actions}
+        ]
+        if public:
+            identities.append({"name": "anonymous", "actions": ["Read"]})
         config = self._top / "s3.json"
         config.write_text(json.dumps({"identities": identities}))
         self._start(

@@ -1,0 +1,1 @@
+"""Hotset beside the loaders that people use instead, from one slow store that counts what each asks for."""
