@@ -5,13 +5,14 @@
 //! turn in four. Plans say which reads are one request; queued reads that no plan makes and that lie side by side, up to a
 //! mebibyte, become one when the first is begun. A request is taken off a queue as a [`Fetch`], which a thread of the
 //! [pool](pool) carries out without the lock; what became of it is said to [`complete`]. Requests for what is in memory
-//! under another name are not made: see [`equal`]. How many are made at a time is given, or [found out](gates). What another node of a cluster decides is asked of that node: see [`asking`].
+//! under another name are not made: see [`equal`]. How many are made at a time is given, or [found out](limits). What another node of a cluster decides is asked of that node: see [`asking`].
 
 mod asking;
 mod complete;
 mod equal;
 mod fetch;
 mod gates;
+mod limits;
 mod peer;
 mod pool;
 
@@ -30,11 +31,10 @@ pub use peer::ContentPeer;
 pub(crate) use pool::wake;
 
 use equal::{Coming, Following};
-use fetch::{Brought, Giver, Part};
-use gates::{Gates, PARKED_AT_ONCE, host_of};
+use fetch::{Brought, Part};
+use gates::{Gates, PARKED_AT_ONCE};
 use pool::Threads;
 
-use crate::config::Concurrency;
 use crate::dataset::Dataset;
 use crate::residency::Residency;
 
@@ -148,74 +148,6 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    /// Finds out how many requests each host is good for, from now on.
-    pub(crate) fn find_limits(&mut self) {
-        self.gates = Some(Gates::new());
-    }
-
-    /// The most reads in flight, over all stores, where that is `concurrency`.
-    pub(crate) fn limit(&self, concurrency: Concurrency) -> usize {
-        match (concurrency, &self.gates) {
-            (Concurrency::Fixed(limit), _) => limit,
-            (Concurrency::Auto, gates) => gates.as_ref().map_or(1, Gates::limit),
-        }
-    }
-
-    /// The most threads that read.
-    fn threads_for(&self, concurrency: Concurrency) -> usize {
-        match (concurrency, &self.gates) {
-            (Concurrency::Fixed(limit), _) => limit,
-            (Concurrency::Auto, gates) => gates.as_ref().map_or(1, Gates::threads),
-        }
-    }
-
-    /// The most reads in flight of a dataset.
-    pub(crate) fn limit_of(&self, concurrency: Concurrency, dataset: &Dataset) -> usize {
-        match (concurrency, &self.gates) {
-            (Concurrency::Fixed(limit), _) => limit,
-            (Concurrency::Auto, gates) => {
-                gates.as_ref().map_or(1, |gates| gates.limit_of(host_of(&dataset.place)))
-            }
-        }
-    }
-
-    /// A fetch has ended, and let others begin at its host: what it brought of storage, if that was asked.
-    fn leave_gate(&mut self, fetch: &Fetch, brought: Option<&Brought>) {
-        let (Some(gates), Some(host)) = (&mut self.gates, fetch.gated_host()) else { return };
-        let asked = brought.filter(|brought| matches!(brought.from, Giver::Storage));
-        for number in gates.leave(host, asked.map(|brought| brought.bytes)) {
-            let urgent = self.requests.get(&number).is_some_and(|request| request.urgent);
-            if urgent { self.urgent.push_front(number) } else { self.ahead.push_front(number) }
-        }
-    }
-
-    /// The host of a fetch asks for fewer requests.
-    fn note_refusal(&mut self, fetch: &Fetch) {
-        if let (Some(gates), Some(host)) = (&mut self.gates, fetch.gated_host()) {
-            gates.refused(host);
-        }
-    }
-
-    /// A fetch begins.
-    fn enter_gate(&mut self, fetch: &Fetch) {
-        if let (Some(gates), Some(host)) = (&mut self.gates, fetch.gated_host()) {
-            gates.enter(host);
-        }
-    }
-
-    /// Whether a request may be begun now; it is parked if not.
-    fn passes_gate(&mut self, number: u64) -> bool {
-        let (Some(gates), Some(request)) = (&mut self.gates, self.requests.get(&number)) else { return true };
-        let dataset = request.objects.first().and_then(|object| self.pending.get(object));
-        let place = match &request.origin {
-            Origin::Package(_, _, store) => Some(store.place()),
-            Origin::Store | Origin::Run(..) => dataset.map(|pending| &*pending.dataset.place),
-            Origin::Node(_) => None,
-        };
-        let urgent = request.urgent;
-        place.is_none_or(|place| gates.lets_in(host_of(place), number, urgent))
-    }
-
     /// An object was made, whose read is to be queued.
     pub(crate) fn expect(&mut self, object: u32, dataset: &Arc<Dataset>, payer: Payer) {
         let dataset = Arc::clone(dataset);
