@@ -1,14 +1,14 @@
 """What plans by runs save: `uniform` over tar shards of small samples, each sample by itself and by runs.
 
-The store takes 20 ms to answer, works on 32 requests at a time and delivers 20 MB/s: shards on a local disk behind a
-throttle. Beside the arms stands the time in which such a store delivers every byte of the shards once, which is what a
-loader that streams whole shards takes at least.
+The store takes 20 ms to answer, works on 32 requests at a time and delivers 20 MB/s: shards on a local disk
+behind a throttle. Beside the arms stands the time in which such a store delivers every byte of the shards once,
+which is what a loader that streams whole shards takes at least.
 
     python -m benchmarks.live.runs                 # three repetitions
     python -m benchmarks.live.runs --cache 40%
 
-That every sample comes once an epoch, with its own bytes, and that requests are the runs that are not kept, is checked;
-times are medians with their range.
+That every sample comes once an epoch, with its own bytes, and that requests are the runs that are not kept, is
+checked; times are medians with their range.
 """
 
 from __future__ import annotations
@@ -80,17 +80,18 @@ def main() -> None:
         whole = sum(path.stat().st_size for path in (folder / "shards").iterdir())
     print(
         f"{options.samples:,} samples of {options.size:,} bytes in shards of {whole:,}; cache {options.cache}; "
-        f"{LATENCY} ms, {REQUESTS} requests, {BANDWIDTH / 1e6:.0f} MB/s; {options.pace * 1e3:.0f} ms a batch of {BATCH}"
+        f"{LATENCY} ms, {REQUESTS} requests, {BANDWIDTH / 1e6:.0f} MB/s; "
+        f"{options.pace * 1e3:.0f} ms a batch of {BATCH}"
     )
-    print(f"{'':30}{'first':>7}  {'steady, s an epoch':22}{'requests':>9}{'MB':>7}{'hit':>7}  mix: runs, labels")
+    head = f"{'':30}{'first':>7}  {'steady, s an epoch':22}{'requests':>9}{'MB':>7}{'hit':>7}"
+    print(f"{head}  mix: runs, labels")
     for arm in arms:
-        steady = [statistics.median(epochs[1:]) for epochs in arm.seconds]
+        first = statistics.median(epochs[0] for epochs in arm.seconds)
+        steady = spread([statistics.median(epochs[1:]) for epochs in arm.seconds], ".2f")
         count = arm.counts[-1]
+        asked = f"{count['storage_requests']:9,}{count['storage_bytes'] / 1e6:7.1f}{count['hit']:7,}"
         mix = ", ".join(f"{arm.notes[name]:.2f}" for name in ("mix_runs", "mix_labels") if name in arm.notes)
-        print(
-            f"{arm.name:30}{statistics.median(epochs[0] for epochs in arm.seconds):7.2f}  {spread(steady, ".2f"):22}"
-            f"{count['storage_requests']:9,}{count['storage_bytes'] / 1e6:7.1f}{count['hit']:7,}  {mix or '1, 1'}"
-        )
+        print(f"{arm.name:30}{first:7.2f}  {steady:22}{asked}  {mix or '1, 1'}")
     print(f"{'every byte of the shards once':30}{'':7}  {whole / BANDWIDTH:.2f}")
     if options.json:
         options.json.write_text(json.dumps([vars(arm) for arm in arms], indent=1))
@@ -153,7 +154,7 @@ def _train(arm: Arm, place: Path, truth: list[bytes], options: argparse.Namespac
         raise UntrueError(f"{arm.name}: {counted}")
     arm.seconds.append(seconds)
     arm.counts.append(counted)
-    arm.notes = {name: value for name, value in stats["notes"].items()}
+    arm.notes = dict(stats["notes"])
     train.close()
 
 

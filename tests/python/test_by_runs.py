@@ -67,7 +67,9 @@ def test_auto_says_why_it_draws_each_sample_by_itself(
 ) -> None:
     place, _ = shards
     train = hotset.Shards(place, parts=("jpg",), cache="1%", with_ids=True)
-    with pytest.warns(hotset.HotsetWarning, match="`order=auto` draws each sample by itself: .*raise `cache`"):
+    with pytest.warns(
+        hotset.HotsetWarning, match="`order=auto` draws each sample by itself: .*raise `cache`"
+    ):
         sampler = hotset.Sampler(train, settings={"order": "auto"})
         loader = DataLoader(train, batch_size=32, sampler=sampler, collate_fn=samples)
         epoch_of(loader, sampler, 0)
