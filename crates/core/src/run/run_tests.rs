@@ -332,3 +332,42 @@ fn a_set_that_is_re_evaluated_is_read_once_with_a_buffer_and_every_epoch_without
     assert_eq!(other("impact"), 1);
     assert!(other("lru") > 2);
 }
+
+/// The hits of all epochs but the first, in the orders that a trainer gives, with a cache of a fifth.
+fn hits_of_orders(policy: &str, order: impl Fn(u64) -> Vec<Id>) -> u64 {
+    let mut run = Run::new(config("given", policy, 5_000, 10_000)).unwrap();
+    let mut hits = 0;
+    for epoch in 0..EPOCHS {
+        let order = order(epoch);
+        let plan = run.begin(epoch, &Inputs { order: Some(&order), ..Inputs::default() });
+        assert_eq!(plan.ids(), order);
+        while run.decide().is_some() {}
+        hits += if epoch > 0 { run.counters().plan.hit } else { 0 };
+    }
+    hits
+}
+
+#[test]
+fn orders_that_repeat_some_samples_hit_more_with_lfu_and_those_that_repeat_none_with_minio() {
+    let shuffled = |epoch| {
+        let mut ids: Vec<Id> = (0..5_000).collect();
+        Rng::new(5, epoch, "order").shuffle(&mut ids);
+        ids
+    };
+    assert_eq!(hits_of_orders("minio", shuffled), 1_000 * (EPOCHS - 1));
+    assert!(hits_of_orders("lfu", shuffled) < 1_000 * (EPOCHS - 1));
+    // Every tenth sample comes four times as often as another.
+    let weighted = |epoch| {
+        let mut rng = Rng::new(5, epoch, "weights");
+        let mut below = |end: usize| (rng.unit() * end as f64) as Id;
+        let mut draw = || {
+            if below(13) < 4 {
+                return below(500) * 10;
+            }
+            let other = below(4_500);
+            other + other / 9 + 1
+        };
+        (0..5_000).map(|_| draw()).collect::<Vec<Id>>()
+    };
+    assert!(hits_of_orders("lfu", weighted) * 10 > hits_of_orders("minio", weighted) * 11);
+}
