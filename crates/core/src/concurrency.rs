@@ -5,8 +5,8 @@
 //! step by step, and a step is kept if the rate says so:
 //!
 //! 1. It doubles as long as that brings a tenth more, and is then halved as long as that costs next to nothing.
-//! 2. Then it tries a quarter more and a fifth less in turn. More is kept where the rate rises by [`GAIN`]; less where it falls by no more
-//!    than [`LOSS`] below the best. After a step that was not kept the next one is farther off.
+//! 2. Then it tries a quarter more and a fifth less in turn. More is kept where the rate rises by a thirtieth or so; less where
+//!    next to nothing of the best rate is lost. After a step that was not kept the next one is farther off.
 //! 3. A store that asks for fewer requests gets a third fewer at once, and is left alone for a while.
 //!
 //! A rate is taken over a *window* of six times as many reads as there are at a time, as many as that while it doubles or is halved, after those that were
