@@ -33,7 +33,7 @@ pub(crate) use pool::wake;
 use equal::{Coming, Following};
 use fetch::{Brought, Part};
 use gates::{Gates, PARKED_AT_ONCE};
-use pool::Threads;
+use pool::Pool;
 
 use crate::dataset::Dataset;
 use crate::residency::Residency;
@@ -142,9 +142,7 @@ pub(crate) struct Fetching {
     coming: Coming,
     /// How many requests are under way at each host, where that is found out.
     gates: Option<Gates>,
-    /// Those that read from storage, and those that ask other nodes.
-    readers: Threads,
-    askers: Threads,
+    pool: Pool,
 }
 
 impl Fetching {
@@ -436,12 +434,12 @@ impl Fetching {
 
     /// Requests that threads carry out now.
     pub(crate) fn in_flight(&self) -> usize {
-        self.readers.busy()
+        self.pool.reading()
     }
 
     /// Questions that other nodes are asked now.
     pub(crate) fn asked_in_flight(&self) -> usize {
-        self.askers.busy()
+        self.pool.asking()
     }
 }
 

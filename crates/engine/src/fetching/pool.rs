@@ -37,17 +37,30 @@ enum Work {
     Asks,
 }
 
+/// The threads there are: those that read from storage, and those that ask other nodes.
+#[derive(Default)]
+pub(super) struct Pool {
+    readers: Threads,
+    askers: Threads,
+}
+
 /// The threads there are for one kind of work.
 #[derive(Default)]
-pub(super) struct Threads {
+struct Threads {
     all: usize,
     idle: usize,
     busy: usize,
 }
 
-impl Threads {
-    pub(super) fn busy(&self) -> usize {
-        self.busy
+impl Pool {
+    /// Threads that read now.
+    pub(super) fn reading(&self) -> usize {
+        self.readers.busy
+    }
+
+    /// Threads that ask now.
+    pub(super) fn asking(&self) -> usize {
+        self.askers.busy
     }
 }
 
@@ -99,8 +112,8 @@ impl Work {
 impl Fetching {
     fn threads(&mut self, work: Work) -> &mut Threads {
         match work {
-            Work::Reads => &mut self.readers,
-            Work::Asks => &mut self.askers,
+            Work::Reads => &mut self.pool.readers,
+            Work::Asks => &mut self.pool.askers,
         }
     }
 
