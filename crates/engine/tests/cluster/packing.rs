@@ -175,11 +175,17 @@ fn a_node_that_is_started_again_removes_nothing_that_others_have_made() {
         engine.open_dataset(session, &nodes.opened[1]);
         let path = place.path().to_str().unwrap();
         let store = PackageStore::open(path, &BTreeMap::new(), (&nodes.opened[1]).into(), "job").unwrap();
-        let scan = store.scan(&mut |_| {}).unwrap();
+        // They are written beside the training.
+        let scan = loop {
+            let scan = store.scan(&mut |_| {}).unwrap();
+            if scan.packages.len() > 2 {
+                break scan;
+            }
+            std::thread::yield_now();
+        };
         let found: Vec<(u32, Vec<Id>)> =
             scan.packages.iter().map(|found| (found.number, found.ids())).collect();
         let (before, next) = (found.len(), scan.next().unwrap());
-        assert!(before > 2, "{before} are written by then");
         let packaging = Place::Store(Packaging { store: Arc::new(store), found, next, keep: true });
         engine.open_job_as(session, nodes.request.clone(), Some(packaging), made.role(1)).unwrap();
         nodes.replace(1, engine, session);
